@@ -25,7 +25,7 @@ int64_t constant_extent(const TileProgram& p, const std::string& what, Expr e) {
     return e.constant();
 }
 
-/// Lower corner (over starts of kernel axes) and size of the interval an index runs through.
+/// Lower corner (over starts of kernel axes) and size of the interval that an index covers.
 void box_of(const TileProgram& p, const std::string& what, Expr index, const std::vector<size_t>& stage_axes,
             const std::vector<Expr>& extents, Expr& base, int64_t& size) {
     base = index.constant();
@@ -66,10 +66,10 @@ void box_of(const TileProgram& p, const std::string& what, Expr index, const std
     }
 }
 
-/// Where it may begin: rows are swizzled by their place among eight.
+/// Alignment in bytes: the swizzle depends on a row's position among eight.
 int64_t alignment_of(const Buffer& b) { return b.swizzle == 0 ? 64 : 8 * b.swizzle; }
 
-/// Where buffers lie in the task's scratch: those that are never needed at the same time may share memory.
+/// Assigns buffers to the task's scratch memory. Buffers with disjoint lifetimes may share memory.
 class Packing {
   public:
     Packing(const TileProgram& p, const Walk& tree, BufferPlan& plan) : p_(p), tree_(tree), plan_(plan) {}
@@ -87,7 +87,7 @@ class Packing {
             slots.push_back(std::move(s));
         }
         in_place(slots);
-        // Large ones first, each as low as it fits beside those it lives with.
+        // First fit by decreasing size: each at the lowest offset that is free during its lifetime.
         std::stable_sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) { return a.bytes > b.bytes; });
         std::vector<const Slot*> placed;
         for (Slot& s : slots) {
@@ -110,7 +110,7 @@ class Packing {
     struct Slot {
         std::vector<size_t> members;
         int64_t bytes = 0, offset = 0, unit = 64;
-        int first = 0, last = 0;  ///< statements, by their order in the text
+        int first = 0, last = 0;  ///< statement numbers, in textual order
     };
 
     void number_leaves(const std::vector<Stmt>& body, const TreePath& path) {
@@ -126,11 +126,11 @@ class Packing {
         }
     }
 
-    /// From the first to the last statement that touches it; a loop inside its scope counts as a whole, for its next
-    /// step may need what this one left.
+    /// Returns the first and the last statement that use the buffer. A loop inside its scope counts as a whole, since
+    /// the next iteration may read what this one wrote.
     std::pair<int, int> life_of(const Buffer& b) const {
         std::vector<TreePath> statements;
-        if (b.copies > 1) return span_of_scope(b.scope);  // the next steps' are being filled
+        if (b.copies > 1) return span_of_scope(b.scope);  // copies of later steps are filled meanwhile
         if (b.access) {
             for (const auto& [path, load] : tree_.loads)
                 if (load->stage == b.access->first && load->access == b.access->second) statements.push_back(path);
@@ -138,7 +138,7 @@ class Packing {
                 if (compute->stage == b.access->first) statements.push_back(path);
         } else {
             statements = statements_of(p_, tree_, b.value);
-            // What an online maximum corrects may stand anywhere in its loops.
+            // Corrections of an online maximum can occur anywhere in its loops.
             if (b.correction || online_.count(b.value) != 0) return span_of_scope(b.scope);
         }
         int first = leaves_, last = 0;
@@ -154,7 +154,7 @@ class Packing {
         return scope.empty() ? std::pair(0, leaves_ - 1) : span_.at(scope);
     }
 
-    /// An elementwise stage that reads a buffer for the last time, element by element, writes over it.
+    /// An elementwise stage that is the last reader of a buffer, element by element, overwrites it.
     void in_place(std::vector<Slot>& slots) const {
         for (size_t i = 0; i < plan_.buffers.size(); ++i) {
             const Buffer& out = plan_.buffers[i];
@@ -178,7 +178,7 @@ class Packing {
                 if (reads == 0 || reads != same) continue;
                 Slot& target = *slot_of(slots, j);
                 Slot& moved = *slot_of(slots, i);
-                // The reader is a statement of its own, and nothing reads the old value behind it.
+                // The reader is a separate statement, and nothing reads the old value after it.
                 if (&target == &moved || target.last != moved.first) continue;
                 target.members.insert(target.members.end(), moved.members.begin(), moved.members.end());
                 target.last = moved.last;
@@ -198,7 +198,7 @@ class Packing {
     const Walk& tree_;
     BufferPlan& plan_;
     const std::set<ValueId> online_ = online_maxima(p_);
-    std::map<TreePath, std::pair<int, int>> span_;  ///< of every statement, the leaves below it
+    std::map<TreePath, std::pair<int, int>> span_;  ///< of every statement: the range of leaves below it
     int leaves_ = 0;
 };
 
@@ -216,7 +216,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         for (const int64_t d : b.physical)
             if (__builtin_mul_overflow(bytes, d, &bytes))
                 internal_error(__FILE__, __LINE__, "a buffer fits in memory", program.name);
-        // A whole vector may be read at the end, but of whole rows.
+        // A whole vector may be read at the end, but only of whole rows.
         const int64_t unit = alignment_of(b);
         b.bytes = ((bytes + unit - 1) / unit * unit + (b.swizzle == 0 ? 64 : 0)) * b.copies;
         plan.buffers.push_back(std::move(b));
@@ -233,7 +233,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         b.access = {load->stage, load->access};
         b.dtype = program.stages.values[access.value].dtype;
         b.scope = common_scope(statements);
-        // The box is what is touched under the ranges at the Load itself.
+        // The box covers what is read under the ranges at the Load itself.
         const std::vector<Expr>& extents = tree.extents.at(scope_of(path));
         TW_CHECK(b.scope == scope_of(path), "kernel '{}': a Load stands deeper than its Computes", program.name);
         for (const Expr& i : access.index) {
@@ -249,7 +249,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         finish(std::move(b));
     }
     const std::set<ValueId> online = online_maxima(program);
-    // Values that never reach memory, and outputs that a Store writes.
+    // Values that are not stored in memory, and outputs that a Store writes.
     for (const PrimitiveId s : program.stages.primitives.ids()) {
         const ValueId v = program.stages.primitives[s].outputs.at(0);
         const bool stored = std::any_of(tree.stores.begin(), tree.stores.end(),

@@ -1,4 +1,4 @@
-// Which buffers a tree needs, and how large.
+// The buffers of a tree, and their sizes.
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ using Buffers = std::vector<std::string>;
 
 TEST(Buffers, cover_what_is_touched_under_the_innermost_loop_around_their_statements) {
     EXPECT_EQ(buffers(kGemm), (Buffers{"b [2, 3] from [$k, $n] under 0.0.0", "c [4, 3] from [$m, $n] under 0.0"}));
-    // E lives under m and h, C inside the loop over n, A's and B's tiles inside the one over k.
+    // The scope of E is m and h; of C, the loop over n; of A's and B's tiles, the loop over k.
     EXPECT_EQ(buffers(kChain), (Buffers{"a [4, 2] from [$m, $k] under 0.0.0.0", "b [2, 3] from [$k, $n] under 0.0.0.0",
                                         "d [3, 4] from [$n, $h] under 0.0.0", "c [4, 3] from [$m, $n] under 0.0.0",
                                         "e [4, 4] from [$m, $h] under 0.0"}));
@@ -83,7 +83,7 @@ int64_t offset_of(const BufferPlan& plan, const TileProgram& t, const std::strin
 }
 
 TEST(Buffers, that_are_never_needed_together_share_memory) {
-    // x -> a -> b -> c -> d, each sum of rows' neighbours: when c is made, a is no longer needed.
+    // x -> a -> b -> c -> d, each a sum of neighbouring rows: the lifetime of a ends before c is computed.
     const std::string chain = R"TW(tile chain {
 stages {
 program chain {
@@ -117,7 +117,7 @@ parallel m by 4 {
 }
 
 TEST(Buffers, of_an_elementwise_stage_lie_where_its_last_read_operand_did) {
-    // y = e / s of a softmax needs e no longer, but y is written to memory; e itself replaces nothing it still needs.
+    // y = e / s is the last reader of e, but y is written to memory. e itself overwrites nothing that it still reads.
     const TileProgram t = parse_tile_program(kAttention);
     const BufferPlan plan = plan_buffers(t);
     EXPECT_EQ(offset_of(plan, t, "p"), offset_of(plan, t, "c"));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMostSegments = 72, kMostSegmentCode = 6000;
 
-/// The first point of axis a from which on (or up to which) the condition holds whatever the other axes are.
+/// The first point of axis a from which on (or up to which) the condition holds for all values of the other axes.
 std::optional<Expr> cut_of(Expr condition, size_t a, const Ranges& ranges) {
     const auto linear = linear_in(condition, {VarKind::Axis, static_cast<uint32_t>(a)});
     if (!linear || !linear->coefficient.is_constant() || linear->coefficient.is_constant(0)) return std::nullopt;
@@ -23,7 +23,7 @@ std::optional<Expr> cut_of(Expr condition, size_t a, const Ranges& ranges) {
     return k > 0 ? ceil_div(-*least, k) : floor_div(*least, -k) + 1;
 }
 
-/// What a Select chooses by, where that is one axis and numbers: its second operand from `cut` on or, without `above`,
+/// A Select whose condition depends on one axis only. Its second operand is chosen at and above `cut` if `above`, else
 /// below it.
 struct AxisChoice {
     size_t axis = 0;
@@ -56,7 +56,7 @@ class Choices {
     bool any() const { return any_; }
     const std::vector<std::optional<AxisChoice>>& all() const { return of_; }
 
-    /// Calls `f` with each node that is evaluated where `range(a)`, [from, to), is the range of axis a.
+    /// Calls `f` with each node that is evaluated if axis a has the range `range(a)`, [from, to).
     template <class Range, class F>
     void each_needed(const Range& range, const F& f) const {
         std::vector<char> seen(body_.nodes().size(), 0);
@@ -100,7 +100,7 @@ std::vector<Piece> pieces_of(int64_t extent, const std::vector<int64_t>& cuts) {
     return out;
 }
 
-/// Nodes that are written out in all pieces of axis a together, where it is cut at these numbers.
+/// Total number of nodes in the code of all subranges of axis a, cut at these points.
 size_t nodes_in_pieces(const ScalarBody& body, size_t a, int64_t extent, const std::vector<Expr>& cuts) {
     std::vector<int64_t> at;
     for (const Expr& c : cuts) at.push_back(c.constant());
@@ -229,7 +229,7 @@ std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& q) {
             if (x.is_constant() != y.is_constant()) return x.is_constant();
             return x.is_constant() && x.constant() < y.constant();
         });
-        // A piece of a concatenation has the code of one operand.
+        // A subrange of a concatenation has the code of one operand.
         size_t code = pieces * size;
         if (code > kMostSegmentCode && e.extents[a].is_constant() && cuts.back().is_constant())
             code = segments * q.tile_points *

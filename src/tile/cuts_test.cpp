@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// The cuts of the one stage of a program, as text, per axis.
+/// The cuts of a program's only stage, as text, per axis.
 std::vector<std::vector<std::string>> cuts(const std::string& values, const std::string& stage,
                                            const std::function<void(CutQuestion&)>& change = {}) {
     const Program program = parse_program("program cut {\n" + values + "\n  y: " + stage + "  ; y \"\"\n  output y\n}");
@@ -43,7 +43,7 @@ TEST(Cuts, of_a_padded_window_are_behind_the_first_and_before_the_last_place) {
 }
 
 TEST(Cuts, of_a_strided_window_count_steps_not_elements) {
-    // Window 2 * i0 + i1 - 3 of 5 taps over 10 elements: below 3 / 2 it begins outside, from (9 + 3 - 4) // 2 + 1 on it
+    // Window 2 * i0 + i1 - 3 of 5 taps over 10 elements: below 3 / 2 it starts outside, from (9 + 3 - 4) // 2 + 1 on it
     // ends outside.
     EXPECT_THAT(cuts("  input x: f32[10]",
                      "f32[6] = [6] sum(i1 < 5) @0 where @0 = x[2*i0 + i1 - 3] when 2*i0 + i1 - 3 >= 0 and -2*i0 - i1 "
@@ -68,7 +68,7 @@ TEST(Cuts, along_vectors_are_where_the_first_ends_and_the_last_begins) {
     EXPECT_THAT(along(20, 16), ElementsAre("16"));
     EXPECT_THAT(along(16, 16), IsEmpty());  // one vector
     EXPECT_THAT(along(9, 16), IsEmpty());
-    // In the middle of a row they stay.
+    // Cuts in the middle of a row do not move.
     EXPECT_EQ(cut_beside_vectors(24, 64, 16), 24);
 }
 
@@ -78,7 +78,7 @@ TEST(Cuts, of_a_concatenation_are_where_the_operand_changes) {
         "f32[96, 8] = [96, 8] select(lt(index(i0), 64), @0, @1) where @0 = x[i0, i1] when -i0 + 63 >= 0 else 0, @1 = "
         "z[i0 - 64, i1] when i0 - 64 >= 0 else 0";
     EXPECT_THAT(cuts(values, stage), ElementsAre(ElementsAre("64"), IsEmpty()));
-    // Also where Loads have decided the conditions and the choice alone is left.
+    // Also where Loads evaluate the conditions and only the Select is left.
     EXPECT_THAT(cuts(values, stage,
                      [](CutQuestion& q) {
                          q.checked = {true, true};
@@ -112,7 +112,7 @@ TEST(Cuts, are_left_out_where_the_code_would_grow_too_much) {
                 ElementsAre(IsEmpty(), IsEmpty(), IsEmpty(), IsEmpty()));
 }
 
-/// n operands of `rows` x 32 side by side, then a ReLU: what concatenations become.
+/// n operands of `rows` x 32 side by side, then a ReLU: the form of concatenations.
 std::string concatenation(size_t n, int64_t rows) {
     std::string inputs, body = fmt::format("@{}", n - 1), reads;
     for (size_t k = 0; k < n; ++k) {
@@ -127,7 +127,7 @@ std::string concatenation(size_t n, int64_t rows) {
 
 const TensorExpr& expr_of(const Program& p) { return *p.primitives[PrimitiveId(0)].expr(); }
 
-/// A piece of a concatenation has the code of one operand, so that many are cut as well as few.
+/// The code of a concatenation's subrange is that of one operand, so that many operands are cut as well as few.
 TEST(Cuts, of_concatenations_count_the_code_of_each_piece) {
     const auto cuts_of = [](size_t n, size_t tile_points) {
         const Program p = parse_program(concatenation(n, 8));

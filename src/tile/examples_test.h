@@ -1,5 +1,5 @@
 #pragma once
-// Tile programs written by hand, which the tests of this folder share and change.
+// Hand-written tile programs that the tests of this folder share and modify.
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,8 @@
 
 namespace tilewright {
 
-/// C = relu(A B + bias), tiles 4 x 3; B's tile is copied and packed; k is cut, so that C is summed up in a buffer.
+/// C = relu(A B + bias) in tiles of 4 x 3. B's tile is copied and packed. A loop cuts k, so that C accumulates in a
+/// buffer.
 inline const std::string kGemm = R"TW(tile gemm {
 stages {
 program gemm {
@@ -33,7 +34,7 @@ parallel m by 4 {
 }
 )TW";
 
-/// E = (A B) D, as MCFuser's Fig. 4 has it: mh(n(k(La,Lb,C0),Ld,C1),Se).
+/// E = (A B) D, as in MCFuser's Fig. 4: mh(n(k(La,Lb,C0),Ld,C1),Se).
 inline const std::string kChain = R"TW(tile chain {
 stages {
 program chain {
@@ -65,7 +66,7 @@ parallel m by 4 {
 }
 )TW";
 
-/// Rows of a softmax, two at a time; what lives between the stages is the rows' part of it.
+/// A softmax, two rows at a time; the buffers between the stages hold these rows.
 inline const std::string kSoftmax = R"TW(tile softmax {
 stages {
 program softmax {
@@ -99,7 +100,7 @@ parallel row by 2 {
 }
 )TW";
 
-/// A 3x3 convolution with zeros around the image, whose tile of the image is fetched with them.
+/// A 3x3 convolution with zero padding; the padding is filled when the image tile is copied.
 inline const std::string kConvolution = R"TW(tile convolution {
 stages {
 program convolution {
@@ -125,7 +126,7 @@ parallel h by 3 {
 }
 )TW";
 
-/// The text with the first `from` replaced.
+/// Returns the text with the first `from` replaced.
 inline std::string changed(std::string text, const std::string& from, const std::string& to) {
     const size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;

@@ -9,7 +9,7 @@ namespace tilewright::gpu {
 
 namespace {
 
-/// Registers that one value may take of a thread's 255.
+/// Registers that one value may occupy, of a thread's 255.
 constexpr int64_t kMostRegisters = 128;
 
 class Choice {
@@ -24,7 +24,8 @@ class Choice {
         for (const auto& [path, compute] : tree_.computes) computes_[compute->stage] = {path, compute};
     }
 
-    /// All that might be, less what does not fit: what a stage adopts depends on what it reads from registers.
+    /// Starts with all candidates and removes what does not fit, because the partition that a stage adopts depends on
+    /// the values that it reads from registers.
     RegisterValues run() {
         for (const PrimitiveId s : p_.stages.primitives.ids())
             if (may_stay(s)) in_.insert(result(s));
@@ -54,11 +55,11 @@ class Choice {
     }
     const std::optional<MatrixUnit>& matrix(PrimitiveId s) const { return computes_.at(s).second->micro.matrix; }
 
-    // --- what does not depend on other values
+    // --- properties of a value alone
 
     bool may_stay(PrimitiveId s) const {
         const ValueId v = result(s);
-        if (p_.buffer_layouts.count(v) != 0) return false;  // a buffer is prescribed
+        if (p_.buffer_layouts.count(v) != 0) return false;  // a buffer layout is prescribed
         const bool stored = std::any_of(tree_.stores.begin(), tree_.stores.end(),
                                         [&](const auto& store) { return store.second->value == v; });
         if (is_output(p_, v) && !stored) return false;
@@ -68,7 +69,7 @@ class Choice {
                            [&](const TreePath& at) { return goes_through_whole(s, home, at); });
     }
 
-    /// No loop between the buffer's scope and the statement cuts an axis of the value.
+    /// Whether no loop between the buffer's scope and the statement cuts an axis of the value.
     bool goes_through_whole(PrimitiveId s, const TreePath& home, const TreePath& statement) const {
         const auto spatial = std::span(p_.stage_axes[s]).first(expr(s).spatial);
         for (const TileLoop* loop : tree_.loops_below(home, statement))
@@ -76,14 +77,14 @@ class Choice {
         return true;
     }
 
-    // --- shares
+    // --- partitions
 
     bool reads_registers(PrimitiveId s) const {
         return std::any_of(expr(s).accesses.begin(), expr(s).accesses.end(),
                            [&](const Access& a) { return in_.count(a.value) != 0; });
     }
 
-    /// What the stage adopts from the value of most axes that it reads; else its own.
+    /// Returns the partition that the stage adopts from the value with the most axes that it reads; else its own.
     Partition share(PrimitiveId s) const {
         const auto& [path, compute] = computes_.at(s);
         const Share work = share_of(p_, tree_, path, s);
@@ -96,14 +97,14 @@ class Choice {
         }
         if (!lead) return own;
         if (!matrix(s)) return adopted(s, lead, work).value_or(own);
-        // A left operand in registers: as much of the sum at a time as there is of it.
+        // A left operand in registers: the step along the reduction axis is the operand's width in registers.
         if (const auto k = axis_of(lead, kernel_axis(s, matrix(s)->sum)); k && shares_.at(lead).warps != 0)
             own.registers[matrix(s)->sum] = shares_.at(lead).registers[*k];
         return own;
     }
 
-    /// The share of stage `from`, axis by axis; nothing where `s` has more of them, or sums along what lies across
-    /// several tiles.
+    /// Returns the partition of stage `from`, axis by axis; nothing where `s` has more axes, or reduces an axis that
+    /// several tiles share.
     std::optional<Partition> adopted(PrimitiveId s, PrimitiveId from, const Share& work) const {
         const Partition& theirs = shares_.at(from);
         const TensorExpr& e = expr(s);
@@ -131,7 +132,7 @@ class Choice {
         return p;
     }
 
-    // --- whether a value stays
+    // --- whether a value stays in registers
 
     bool stays(ValueId v) const {
         const PrimitiveId s = producers_[v];
@@ -147,7 +148,7 @@ class Choice {
         return true;
     }
 
-    /// Stage t does not read the value of s, or reads each element where it is at that element itself.
+    /// Whether stage t does not read the value of s, or reads it at the element that it computes.
     bool reads_alike(PrimitiveId s, PrimitiveId t) const {
         const ValueId v = result(s);
         const TensorExpr& reader = expr(t);
@@ -165,7 +166,7 @@ class Choice {
         return !reads || same_share(s, t);
     }
 
-    /// The index that t reads is the one that s wrote, in terms of the kernel's axes; those of one point are 0.
+    /// Whether t reads the index that s writes, in terms of the kernel's axes; axes of one point count as 0.
     bool same_element(PrimitiveId s, PrimitiveId t, const std::vector<Expr>& index) const {
         const auto in_kernel = [&](PrimitiveId of, Expr e) {
             std::vector<Expr> axes;
@@ -179,7 +180,7 @@ class Choice {
         return true;
     }
 
-    /// Its columns lie in other threads than the result's; so do four warps' words of tf32.
+    /// The columns of the right factor lie in other threads than those of the result; so do a warpgroup's tf32 words.
     bool in_right_factor(PrimitiveId t, size_t slot) const {
         if (!matrix(t)) return false;
         if (matrix(t)->group && matrix(t)->type == MatrixType::TF32) return true;
@@ -190,7 +191,7 @@ class Choice {
         return std::find(slots.begin(), slots.end(), slot) != slots.end();
     }
 
-    /// Along the value's axes the threads of t stand as those of s do.
+    /// Whether the threads of s and t have the same partition along the value's axes.
     bool same_share(PrimitiveId s, PrimitiveId t) const {
         const Partition &mine = shares_.at(s), &theirs = shares_.at(t);
         if (mine.warps != theirs.warps || theirs.group != 1) return false;
@@ -228,8 +229,8 @@ class Choice {
     std::map<PrimitiveId, Partition> shares_;
 };
 
-/// As many as the statement with most work has, in whole warps; where that is dynamic, as many as there may be.
-/// Where there are matrix instructions their tiles decide: what lies between two products goes along with them.
+/// The largest number of threads that a statement can use, in whole warps; `most` where it is dynamic. With matrix
+/// instructions only their tiles count, since stages between two contractions adopt their partition.
 int choose_threads(const TileProgram& p, const Walk& tree, int most) {
     int64_t wanted = 1;
     const auto any = [&](const auto& is) {
@@ -263,7 +264,7 @@ BlockMemory block_memory(const TileProgram& p, int most_threads, int64_t capacit
     while (true) {
         out.plan = plan_buffers(p, elsewhere);
         if (out.plan.scratch_bytes + kMostExchanged <= capacity) break;
-        // The largest first.
+        // The largest buffer first.
         const Buffer* largest = nullptr;
         for (const Buffer& b : out.plan.buffers)
             if (!b.elsewhere && !b.access && (largest == nullptr || b.bytes > largest->bytes)) largest = &b;

@@ -1,18 +1,18 @@
 #pragma once
-// Where a block of a GPU keeps its values: in the registers of its threads, in shared memory, or in memory. The
-// generator and the estimate of what a schedule needs (rule 4 of MCFuser) both ask here.
+// The memory space of each value in a block: registers of its threads, shared memory, or global memory. The CUDA
+// generator and the estimate of a schedule's shared memory (MCFuser's rule 4) both use it.
 //
 // Registers.
-// The sums of a product are added to in every step of the loop over k: in shared memory they would be read and written
-// once a step. A value stays where it was computed when its readers go through its elements as they are
-// distributed: a Store, an elementwise stage, and, of what matrix instructions leave in a warp, the reduction of its
-// rows and the left operand of another such product. These adopt the share of the threads:
+// The accumulators of a contraction are updated in every step of the loop over k; in shared memory each step would read
+// and write them. A value stays in registers when its readers access its elements in the threads that hold them: a
+// Store, an elementwise stage, and, for the result of matrix instructions, the row reduction of that result and the
+// left operand of another matrix product. These readers adopt the partition of the producer:
 //
 //     for k { load A; load B; compute C }; store C      C: registers, in the tile of C's Compute
 //     for n { ...; compute E online }; compute O = E/s  E: registers; O runs in E's tile
 //     for n { compute C; compute R = max C online; compute P = exp(C - R); compute S = sum P; compute E += P V }
-//         all of them: C's columns are P's, which are the sum of E; R and S have an element for each row in all four
-//         threads that share it
+//         all in registers: the columns of C are those of P and the reduction axis of E; each of the four threads that
+//         share a row holds R and S of that row
 
 #include <map>
 #include <set>
@@ -23,8 +23,8 @@
 namespace tilewright::gpu {
 
 struct RegisterValues {
-    std::map<ValueId, Partition> values;      ///< the share of the stage that computes it
-    std::map<PrimitiveId, Partition> stages;  ///< of the stages that read such values: what they adopt
+    std::map<ValueId, Partition> values;      ///< partition of the stage that computes the value
+    std::map<PrimitiveId, Partition> stages;  ///< partition that stages which read such values adopt
 
     std::set<ValueId> all() const {
         std::set<ValueId> out;
@@ -36,19 +36,19 @@ struct RegisterValues {
 RegisterValues register_values(const TileProgram& program, int threads);
 
 struct BlockMemory {
-    int threads = 32;  ///< of the block, whole warps (four at a time where four multiply together)
+    int threads = 32;  ///< of the block, whole warps (whole warpgroups with WGMMA)
     RegisterValues registers;
-    std::set<ValueId> in_memory;  ///< values without which the other buffers fit the shared memory
-    BufferPlan plan;              ///< of the rest, from byte 0 of shared memory on
-    bool exchanges = false;       ///< groups of several warps combine sums, in shared memory from byte `room` on
+    std::set<ValueId> in_memory;  ///< values moved to global memory so that the other buffers fit
+    BufferPlan plan;              ///< of the other buffers, from byte 0 of shared memory on
+    bool exchanges = false;       ///< threads of several warps combine sums in shared memory from byte `room` on
     int64_t room = 0;
-    int64_t arrivals_at = 0;       ///< byte from which on copies that are swizzled have 8 bytes each to wait at
-    std::vector<size_t> arrivals;  ///< of each buffer of the plan the first of them; as many as it has copies
+    int64_t arrivals_at = 0;       ///< byte offset of the mbarriers (8 bytes each) of swizzled copies
+    std::vector<size_t> arrivals;  ///< per buffer of the plan: its first mbarrier; one mbarrier per copy
     int arrival_count = 0;
-    int64_t shared_bytes = 0;  ///< of all that
+    int64_t shared_bytes = 0;  ///< all of the above
 };
-/// `most_threads` of a block, `capacity` of shared memory in bytes. What Loads copy is in shared memory in any case:
-/// `shared_bytes` may be more than the capacity. InternalError where a buffer has no constant bound.
+/// `most_threads` limits the block, `capacity` is the shared memory in bytes. Copies made by Loads always lie in shared
+/// memory, so `shared_bytes` can exceed the capacity. Throws InternalError where a buffer has no constant bound.
 BlockMemory block_memory(const TileProgram& program, int most_threads, int64_t capacity);
 
 }  // namespace tilewright::gpu

@@ -15,7 +15,7 @@ int64_t power_of_two_from(int64_t n) { return static_cast<int64_t>(std::bit_ceil
 
 bool reduces_vector(const TensorExpr& e, const Micro& m) { return m.vector_axis && *m.vector_axis >= e.spatial; }
 
-/// The reduction axis that a group would share: the vector axis, or else the longest.
+/// The reduction axis that cooperating threads share: the vector axis, or else the longest.
 size_t axis_to_share(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
     if (m.vector_axis && *m.vector_axis >= e.spatial) return *m.vector_axis;
     size_t best = e.spatial;
@@ -25,17 +25,17 @@ size_t axis_to_share(const TensorExpr& e, const Micro& m, const std::vector<Expr
     return best;
 }
 
-/// Threads that could share one tile: no more than the axis has points.
+/// The largest number of threads that can share one tile: at most the points of the axis.
 int64_t most_in_group(const TensorExpr& e, const Micro& m, const Share& share) {
     const std::vector<Expr>& most = share.most;
     if (e.spatial == most.size() || (share.cut && !reduces_vector(e, m))) return 1;
     const Expr length = most[axis_to_share(e, m, most)];
     if (!length.is_constant()) return reduces_vector(e, m) ? kWarpThreads : 1;
-    // Two points a thread at least: the exchange costs more than one.
+    // At least two points per thread: the exchange costs more than one point.
     return power_of_two_from(std::max<int64_t>(1, length.constant() / 2));
 }
 
-/// Axes of a micro-kernel, slowest first; the vector axis, or a matrix unit's columns, goes last.
+/// Axes of a micro-kernel, slowest first; the vector axis, or the columns of a matrix unit, come last.
 std::vector<size_t> order_of(const TensorExpr& e, const Micro& m) {
     std::optional<size_t> last = m.vector_axis;
     if (m.matrix) last = m.matrix->columns;
@@ -59,7 +59,7 @@ void count_tiles(Partition& p, const std::vector<Expr>& most, size_t spatial) {
     }
 }
 
-/// Tiles of warps, or of four, on matrix instructions; no larger than the ranges ask for.
+/// Tiles of warps or warpgroups on matrix instructions, no larger than the ranges need.
 Partition matrix_tiles(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
     const MatrixUnit& u = *m.matrix;
     Partition p;
@@ -89,7 +89,7 @@ Partition tiles_of(const TensorExpr& e, const Micro& m, const std::vector<Expr>&
         if (a < e.spatial) {
             if (a < m.registers.size()) tile = std::max<int64_t>(1, m.registers[a]);
             if (m.vector_axis == a) tile = std::max(tile, m.lanes);
-            // No thread's tile reaches beyond the axis.
+            // No thread's tile extends beyond the axis.
             if (most[a].is_constant() && tile > most[a].constant()) tile = std::max<int64_t>(1, most[a].constant());
             if (a < m.virtual_threads.size() && m.virtual_threads[a] > 1 && tile % m.virtual_threads[a] == 0)
                 threads = m.virtual_threads[a];
@@ -122,7 +122,7 @@ Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share
     const int64_t useful = most_in_group(e, m, share);
     int64_t group = reduces_vector(e, m) ? std::min(useful, kWarpThreads) : 1;
     if (p.count && *p.count > 0) {
-        const int64_t even = threads & -threads;  // groups of that many fill the block
+        const int64_t even = threads & -threads;  // so many cooperating threads divide the block evenly
         const int64_t free = even / power_of_two_from(*p.count);
         group = std::max(group, std::min(useful, free));
     }

@@ -1,4 +1,4 @@
-// How threads share statements, and which values stay in their registers.
+// Partitions of statements over threads, and the values that stay in registers.
 
 #include "tile/gpu_partition.h"
 
@@ -21,7 +21,7 @@ TileProgram product_by(const std::string& schedule, const std::string& m = "64",
     return schedule_cases::kernel(schedule_cases::product(m, n, k), schedule_cases::product_axes(m, n, k) + schedule);
 }
 
-/// The share of stage 0.
+/// The partition of stage 0.
 Partition share(const TileProgram& p, int threads) {
     const Walk tree = walk(p);
     const auto& [path, compute] = tree.computes.at(0);
@@ -41,7 +41,7 @@ TEST(Partition, HasARegisterTileAThreadAlongTheVectorAxisFirst) {
     EXPECT_THAT(s.registers, ElementsAre(8, 4, 1));
     EXPECT_THAT(s.tiles, ElementsAre(Expr(8), Expr(24)));
     EXPECT_EQ(s.count, 192);
-    EXPECT_THAT(s.order, ElementsAre(size_t{0}, size_t{1}));  // n is dealt out first
+    EXPECT_THAT(s.order, ElementsAre(size_t{0}, size_t{1}));  // n is the fastest axis
     EXPECT_EQ(s.group, 1);
 }
 
@@ -57,9 +57,9 @@ TEST(Partition, LetsThreadsShareATileWhereTilesAreFew) {
     EXPECT_EQ(share(few, 256).group, 128);  // two tiles
     EXPECT_EQ(share(few, 32).group, 16);
     EXPECT_EQ(wanted(few), 512);
-    // No more than have two points each.
+    // At most as many threads as have two points each.
     EXPECT_EQ(share(product_by("compute 0 registers [m=4 n=4] padding local", "4", "8", "10"), 256).group, 8);
-    // Sums in parts stay with the threads that began them.
+    // Partial sums stay with the threads that started them.
     const TileProgram parts =
         product_by("for k by 64 {\n compute 0 registers [m=4 n=4] padding local\n}", "4", "8", "512");
     EXPECT_EQ(share(parts, 256).group, 1);
@@ -84,11 +84,11 @@ const std::string kParts = R"TW(parallel m by 32 {
 
 TEST(RegisterValues, AreSumsThatOneThreadAddsUpAndStores) {
     EXPECT_THAT(test::in_registers(product_by(kParts)), ElementsAre("c"));
-    // Written to memory by the Compute itself, it has no buffer at all.
+    // A result that the Compute itself writes to memory has no buffer.
     EXPECT_THAT(test::in_registers(product_by(changed(kParts, "    store c padding local\n", ""))), IsEmpty());
-    // A thread would go through several tiles.
+    // A thread would process several tiles.
     EXPECT_THAT(test::in_registers(product_by(kParts), 32), IsEmpty());
-    // A loop over m, between the buffer and its Compute, leaves every thread other rows.
+    // A loop over m between the buffer and its Compute gives every thread other rows.
     EXPECT_THAT(
         test::in_registers(product_by(changed(changed(kParts, "for k by 8 {", "for k by 8 { for m by 8 {"),
                                               "padding local\n    }\n    store", "padding local\n    } }\n    store"))),
@@ -99,7 +99,7 @@ TEST(RegisterValues, AreSumsThatOneThreadAddsUpAndStores) {
 }
 
 TEST(RegisterValues, AreReadByStagesThatGoThroughTheSameElements) {
-    // e = sum p v stays until o = e / s; c, p and s are summed over, or read by rows.
+    // e = sum p v stays in registers until o = e / s; c, p and s are reduced, or read by rows.
     EXPECT_THAT(test::in_registers(parse_tile_program(kAttention)), ElementsAre("e"));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Index expressions made ready to be evaluated many times: names replaced by their numbers, what is affine in the axes
-// as coefficients. Internal to the interpreter of tile programs.
+// Index expressions compiled for repeated evaluation: values of names substituted, affine parts as coefficients of
+// axes. Internal to the interpreter of tile programs.
 
 #include <memory>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace tilewright {
 
-/// Looks up the integer that access k reads at the current point.
+/// Reads the integer of access k at the current point.
 class LoadSource {
   public:
     virtual ~LoadSource() = default;
@@ -21,7 +21,7 @@ class IndexCode {
   public:
     IndexCode() = default;
     IndexCode(Expr e, const Bindings& bindings);
-    /// `loads` may be null where the expression mentions none.
+    /// `loads` may be null if the expression reads no tensor.
     int64_t at(std::span<const int64_t> axes, LoadSource* loads = nullptr) const;
 
   private:

@@ -49,14 +49,14 @@ void each_point(std::span<const Range> box, const F& f) {
     }
 }
 
-/// An online maximum, and what is known of it under the current ranges.
+/// An online maximum, and its state under the current ranges.
 struct RunningMaximum {
     PrimitiveId stage;
     Place* correction = nullptr;
     bool final = false;
 };
 
-/// What runs a stage again and again: its codes, made once.
+/// A stage with its compiled expressions, which are evaluated many times.
 struct Stage {
     const TensorExpr* expr = nullptr;
     const std::vector<size_t>* axes = nullptr;
@@ -64,8 +64,8 @@ struct Stage {
     std::vector<IndexCode> result;
     Place* out = nullptr;
     ScalarValue identity;
-    RunningMaximum* online = nullptr;     ///< it is one
-    RunningMaximum* scaled_by = nullptr;  ///< and runs in its steps
+    RunningMaximum* online = nullptr;     ///< the stage computes this maximum
+    RunningMaximum* scaled_by = nullptr;  ///< the stage runs in this maximum's steps
     std::vector<IndexCode> scale;         ///< the element of that maximum
 };
 
@@ -246,7 +246,7 @@ class Execution {
         if (compute.micro.padding == Padding::Global) overhang(compute, s, box, point);
     }
 
-    /// Whether the current ranges reach the end of what the stage reduces.
+    /// Whether the current ranges reach the end of the stage's reduction.
     bool is_final(PrimitiveId id) const {
         const std::vector<size_t>& axes = p_.stage_axes[id];
         for (size_t k = p_.stages.primitives[id].expr()->spatial; k < axes.size(); ++k)
@@ -254,7 +254,8 @@ class Execution {
         return true;
     }
 
-    /// Whole register tiles, wherever they reach. Elsewhere the rest of a tile is computed apart, or dropped.
+    /// Runs the points of whole register tiles beyond the range (global padding). With other paddings the tail of a
+    /// tile is computed separately, or dropped.
     template <class F>
     void overhang(const Compute& compute, const Stage& s, const std::vector<Range>& box, const F& point) {
         std::vector<Range> whole = box;
@@ -300,7 +301,7 @@ class Execution {
             }
         }
         if (overhang) {
-            s.out->cell(element);  // there must be room for it
+            s.out->cell(element);  // checks that the buffer has room for it
         } else if (last) {
             s.out->write(element, v, task_);
         } else {
@@ -365,7 +366,7 @@ class Execution {
                 return scalar_from_double(from.dtype, access.fill);
             return from.read(index, task_);
         };
-        // By places in memory: an unfolded buffer holds some elements more than once.
+        // By memory position: an unfolded buffer holds some elements more than once.
         std::vector<Expr> box, places;
         std::vector<Range> memory;
         for (const int64_t d : to.box) box.emplace_back(d);
@@ -390,7 +391,7 @@ class Execution {
         });
     }
 
-    /// What an affine access touches under the current ranges.
+    /// The box that an affine access reads under the current ranges.
     std::vector<Range> touched_box(const Access& access, const std::vector<size_t>& axes) const {
         std::vector<int64_t> lowest(axes.size(), 0);
         std::vector<Range> out;

@@ -1,4 +1,4 @@
-// The reference execution of tile programs: what it computes, and what it refuses to.
+// The reference execution of tile programs: its results and its errors.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ void agrees(const std::string& text) {
     }
 }
 
-/// Why the interpreter refuses to go on.
+/// The error message with which the interpreter stops.
 std::string refusal(const std::string& text) {
     const TileProgram t = parse_tile_program(text);
     try {
@@ -81,7 +81,7 @@ compute 0 padding partition
     EXPECT_THROW(interpret(t, {x}, {}), InternalError);
 }
 
-// --- refusals: programs that `verify` rejects, or that only their shapes make wrong
+// --- errors: programs that `verify` rejects, or that are wrong for these shapes only
 
 TEST(InterpretTiles, reading_before_writing_names_statement_and_element) {
     const std::string text = changed(changed(kSoftmax, "  compute 1 padding partition\n", ""), "  for c by 1 {\n",
@@ -91,7 +91,7 @@ TEST(InterpretTiles, reading_before_writing_names_statement_and_element) {
 }
 
 TEST(InterpretTiles, reading_an_unfinished_sum) {
-    // The second product inside the loop over k.
+    // The second product moves inside the loop over k.
     std::string text = changed(kChain, "      }\n      load 1", "      load 1");
     text = changed(text, "      compute 1 order [m h n] padding partition\n",
                    "      compute 1 order [m h n] padding partition\n      }\n");
@@ -99,7 +99,7 @@ TEST(InterpretTiles, reading_an_unfinished_sum) {
 }
 
 TEST(InterpretTiles, adding_to_what_is_gone) {
-    // C's buffer lives inside the loop over k: the second step finds nothing to add to.
+    // C's buffer lives inside the loop over k: the second step finds no partial sum.
     std::string text = changed(kGemm, "    }\n    store c padding local\n", "    store c padding local\n    }\n");
     EXPECT_THAT(refusal(text), HasSubstr("is read before its reduction ends"));
 }
@@ -123,7 +123,7 @@ TEST(InterpretTiles, leaving_an_output_unwritten) {
 }
 
 TEST(InterpretTiles, reading_what_another_task_writes) {
-    // Every task would need its neighbour's element.
+    // Every task would read an element of its neighbour.
     const std::string text = R"TW(tile steps {
 stages {
 program steps {
@@ -152,7 +152,7 @@ parallel i by 1 {
 
 // --- the three paddings
 
-/// y = 2 x over 6 elements in tiles of 4; x and what is written may be longer.
+/// y = 2 x over 6 elements in tiles of 4; x and the output may be longer.
 std::string copies(int x, const std::string& load, const std::string& micro, const std::string& rest = "") {
     return fmt::format(R"TW(tile copy {{
 stages {{
@@ -183,7 +183,7 @@ TEST(Padding, local_fills_what_the_tensor_lacks) {
 
 TEST(Padding, partition_fetches_the_rest_alone) {
     agrees(copies(6, "partition", "partition"));
-    // Register tiles that take no heed of the rest read elements of the copy that were not fetched: harmless, there is
+    // Register tiles without tail code read elements of the copy that were not loaded: harmless, since the buffer has
     // room for them.
     agrees(copies(6, "partition", "global"));
 }
@@ -198,7 +198,7 @@ TEST(Padding, global_needs_a_tensor_of_whole_tiles) {
 }
 
 TEST(Padding, global_register_tiles_need_room_for_operands_and_results) {
-    // Without the copy the register tile reads x itself; t's buffer has room for 4, not for 8.
+    // Without the copy the register tile reads x itself; the buffer of t has room for 4 elements, not for 8.
     const std::string direct =
         changed(copies(6, "local", "global"), "  load 0 access 0 layout \"\" padding local\n", "");
     EXPECT_THAT(refusal(direct), HasSubstr("compute 0 at [i=6]: access @0: "));

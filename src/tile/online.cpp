@@ -9,9 +9,9 @@ namespace tilewright {
 
 namespace {
 
-/// What an expression becomes when d is added to the maximum.
+/// How an expression changes when d is added to the maximum.
 enum class Kind : uint8_t {
-    Free,    ///< itself
+    Free,    ///< unchanged
     Level,   ///< itself + d
     Fallen,  ///< itself - d
     Scaled,  ///< itself * exp(-d)
@@ -19,8 +19,8 @@ enum class Kind : uint8_t {
 };
 struct Meaning {
     Kind kind = Kind::Free;
-    bool zero = false;    ///< the constant 0, which is also scaled
-    bool lowest = false;  ///< the constant -inf, which is also a level, and fallen
+    bool zero = false;    ///< the constant 0, which is also Scaled
+    bool lowest = false;  ///< the constant -inf, which is also Level and Fallen
 };
 
 class Analysis {
@@ -92,7 +92,7 @@ class Analysis {
         return k;
     }
 
-    /// Of two terms of which one is taken.
+    /// The kind of a choice between two terms.
     static Kind chosen(const Meaning& a, const Meaning& b) {
         const auto stays = [](const Meaning& constant, Kind other) {
             return (constant.zero && other == Kind::Scaled) ||
@@ -102,7 +102,7 @@ class Analysis {
         return stays(a, b.kind) ? b.kind : Kind::Other;
     }
 
-    /// Of two terms that are added.
+    /// The kind of a sum of two terms.
     static Kind sum(const Meaning& a, const Meaning& b) {
         if (a.kind == Kind::Scaled && (b.kind == Kind::Scaled || b.zero)) return Kind::Scaled;
         if (b.kind == Kind::Scaled && a.zero) return Kind::Scaled;
@@ -126,8 +126,8 @@ class Analysis {
         return {same(scale) ? Kind::Scaled : Kind::Other};
     }
 
-    /// Per spatial axis of the producer, what a reader of its result has in its place: the result's dimensions are
-    /// axes.
+    /// Returns, per spatial axis of the producer, the index with which a reader reads it. The dimensions of the
+    /// producer's result must be axes.
     static std::optional<std::vector<Expr>> axes_read(const TensorExpr& producer, const std::vector<Expr>& index) {
         const std::vector<Expr> written = result_index(producer);
         std::vector<Expr> out(producer.spatial);
@@ -154,7 +154,7 @@ class Analysis {
     const std::set<ValueId>& maxima_;
     IndexVector<PrimitiveId, std::optional<OnlineScale>> out_;
     std::map<ValueId, PrimitiveId> scaled_;
-    std::optional<OnlineScale> found_;  ///< of the expression being looked at
+    std::optional<OnlineScale> found_;  ///< of the current expression
 };
 
 }  // namespace

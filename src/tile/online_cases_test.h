@@ -1,5 +1,5 @@
 #pragma once
-// An attention whose softmax goes on while its maximum is being found, and rows that are hard for it.
+// An attention with online softmax, and rows that are numerically hard for it.
 
 #include <functional>
 #include <limits>
@@ -13,7 +13,7 @@ namespace tilewright {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// One head of an attention: scores, their maximum, terms, sums, weighted values, quotient.
+/// One head of attention: scores, their maximum, exponentials, sums, weighted values, quotient.
 inline const std::string kAttention = R"TW(tile attention {
 stages {
 program attention {
@@ -58,7 +58,7 @@ inline Tensor matrix(Shape shape, const std::function<float(int64_t)>& f) {
 
 inline float number(int64_t i) { return static_cast<float>((i * 7919 + 13) % 101) / 50 - 1; }
 
-/// Rows: plain; all equal; huge range; one -inf in front; only the last tile is not masked; fully masked.
+/// Rows: plain; all equal; huge range; a leading -inf; all tiles masked but the last; fully masked.
 inline std::vector<Tensor> hard_inputs(float poison) {
     Tensor mask = matrix({6, 8}, number);
     const auto set = [&](int64_t m, int64_t n, float x) { mask.set(m * 8 + n, x); };

@@ -1,4 +1,4 @@
-// Softmax in pieces: which stages a running maximum scales, which trees are legal, what they give on hard rows.
+// Online softmax: the stages that a running maximum scales, the legal trees, and results on hard rows.
 
 #include "tile/online.h"
 
@@ -27,7 +27,7 @@ TEST(Online, FindsWhatAMaximumScales) {
     const auto scales = online_scales(p.stages, {p.stages.primitives[PrimitiveId(1)].outputs[0]});
     std::string found;
     for (const auto& s : scales) found += s ? fmt::format("{} ", s->index[0].text()) : "- ";
-    EXPECT_EQ(found, "- - i0 i0 i0 - ");  // the quotient of two scaled ones is not
+    EXPECT_EQ(found, "- - i0 i0 i0 - ");  // the quotient of two scaled terms is not scaled
 }
 
 TEST(Online, FindsItInOtherSpellings) {

@@ -1,5 +1,5 @@
 #pragma once
-// A tensor or buffer of the interpreter of tile programs: numbers that know whether they were written. Internal.
+// A tensor or buffer of the interpreter of tile programs that tracks which elements were written. Internal.
 
 #include <string>
 
@@ -9,38 +9,38 @@
 
 namespace tilewright {
 
-/// Elements of a box of logical indices, each holding a number and what is known of it. A memory tensor is its own box
-/// with its lower corner at 0; a buffer's corner moves.
+/// Elements of a box of logical indices, each with a value and a state. The box of a memory tensor is the tensor, with
+/// its lower corner at 0; the corner of a buffer's box moves.
 class Place {
   public:
     enum class State : uint8_t {
         Unwritten,
-        Partial,  ///< a reduction that has not ended
+        Partial,  ///< a reduction that is incomplete
         Written,
     };
     struct Cell {
         ScalarValue value;
         State state = State::Unwritten;
-        int64_t task = -1;  ///< the task that wrote it; -1: it was there before
+        int64_t task = -1;  ///< the task that wrote it; -1: an initial value
     };
 
-    /// A tensor with these contents, all of it written; or with none.
+    /// A tensor with these contents, all of it written; or an unwritten one.
     Place(std::string name, const Tensor& contents);
     Place(std::string name, DType dtype, Shape shape);
     /// A buffer.
     Place(std::string name, const Buffer& buffer);
 
-    /// Forgets all elements and moves the box: `corner` is its lower corner.
+    /// Marks all elements unwritten and moves the box: `corner` is its lower corner.
     void enter(std::vector<int64_t> corner);
 
     bool inside(std::span<const int64_t> index) const;
-    /// The element of that logical index. InternalError when it lies outside the box.
+    /// Returns the element at a logical index. Throws InternalError when it lies outside the box.
     Cell& cell(std::span<const int64_t> index);
-    /// A written element's number. InternalError when it was not written, is unfinished, or is another task's.
+    /// Returns a written element. Throws InternalError when it is unwritten, incomplete, or written by another task.
     ScalarValue read(std::span<const int64_t> index, int64_t task);
     /// Writes a finished element, once.
     void write(std::span<const int64_t> index, ScalarValue v, int64_t task);
-    /// The elements of a tensor. InternalError when one was never written.
+    /// Returns the elements of a tensor. Throws InternalError if one is unwritten.
     Tensor contents() const;
 
     /// "element [3, 4] of 'x'"
@@ -54,11 +54,11 @@ class Place {
     std::vector<Cell> cells;  ///< row-major over `physical`
 
   private:
-    std::vector<IndexCode> layout_;  ///< physical index over logical ones; empty: the same
+    std::vector<IndexCode> layout_;  ///< physical index over logical ones; empty: identity
     std::vector<int64_t> logical_;
 };
 
-/// `v`, of type compute_type(t), as storage of type `t` holds it.
+/// Returns `v`, of type compute_type(t), rounded to storage type `t`.
 ScalarValue stored_as(DType t, ScalarValue v);
 
 }  // namespace tilewright

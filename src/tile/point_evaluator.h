@@ -1,5 +1,5 @@
 #pragma once
-// One stage at one point: what it reads and what its body gives. Internal to the interpreter of tile programs.
+// Evaluates one stage at one point. Internal to the interpreter of tile programs.
 
 #include "tile/place.h"
 
@@ -7,17 +7,18 @@ namespace tilewright {
 
 class PointEvaluator : public LoadSource {
   public:
-    /// Where access k reads, and whether a Load has decided its conditions.
+    /// The tensor that access k reads, and whether a Load has already evaluated the access's conditions.
     struct Source {
         Place* place = nullptr;
         bool decided = false;
-        /// Of an online maximum: whether it is final. Until then it may be read unfinished, and -infinity reads as 0.
+        /// For an online maximum: whether it is final. Until then incomplete elements may be read, and -inf reads as 0.
         const bool* final = nullptr;
     };
     PointEvaluator(const Program& stages, const TensorExpr& expr, std::vector<Source> sources,
                    const Bindings& bindings);
 
-    /// `axes` are the point's. Points of a tile's overhang (`lenient`) may read what was never written.
+    /// Moves to a point: `axes` are its coordinates. If `lenient` (the overhang of a tile), unwritten elements may be
+    /// read.
     void move(std::span<const int64_t> axes, int64_t task, bool lenient);
     ScalarValue body() { return evaluate(body_, body_index_, {}); }
     ScalarValue epilogue(ScalarValue acc) { return evaluate(epilogue_, epilogue_index_, acc); }
@@ -31,7 +32,7 @@ class PointEvaluator : public LoadSource {
         ScalarValue fill;
         std::vector<int64_t> at;
         ScalarValue value;
-        uint64_t known = 0;  ///< the point for which `value` is
+        uint64_t known = 0;  ///< the point that `value` belongs to
     };
     ScalarValue access(size_t slot);
     ScalarValue evaluate(const ScalarBody& body, const std::vector<IndexCode>& index, ScalarValue acc);

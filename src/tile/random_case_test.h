@@ -1,5 +1,5 @@
 #pragma once
-// Random kernels with random schedules, for the tests of everything that runs tile programs.
+// Random kernels with random schedules, for the tests of all executors of tile programs.
 
 #include <algorithm>
 #include <random>
@@ -16,13 +16,13 @@
 
 namespace tilewright {
 
-/// A kernel to be scheduled, and what it runs on.
+/// An unscheduled kernel and its inputs.
 struct Case {
     Program stages;
     std::vector<Tensor> inputs;
 };
 
-/// Some elementwise primitives become the epilogues of the reductions they read.
+/// Turns some elementwise primitives into epilogues of the reductions that they read.
 inline Program with_epilogues(Program p) {
     const auto producers = p.producers();
     const auto consumers = p.consumers();
@@ -49,7 +49,7 @@ inline Program with_epilogues(Program p) {
     return p;
 }
 
-/// Some values lie in other layouts: stages get output indices.
+/// Stores some values in other layouts: stages get output indices.
 inline Program with_layouts(const Program& p, uint64_t seed) {
     LayoutChoice choice(seed);
     LayoutWishes wishes;
@@ -61,8 +61,8 @@ inline Program with_layouts(const Program& p, uint64_t seed) {
     return apply_layouts(p, plan_layouts(p, wishes, options));
 }
 
-/// A random program as a kernel: constants are inputs, and some values in the middle (`all_given`: all of them, so that
-/// none needs a buffer) are outputs too.
+/// A random program as a kernel: constants become inputs, and some intermediate values become outputs too (all of them
+/// if `all_given`, so that no value needs a buffer).
 inline Case random_case(uint64_t seed, int size, bool all_given, const RandomProgramOptions& options = {}) {
     Case c;
     c.stages = random_program(seed, size, options);

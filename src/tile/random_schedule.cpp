@@ -26,7 +26,7 @@ class Scheduler {
 
     TileProgram run() {
         for (int k = 0; k < kTries; ++k) {
-            // Later tries are tamer.
+            // Later attempts are simpler.
             TileProgram t = attempt(k < kTries / 2 ? 4 : 1);
             if (verify_tree(t).empty() && small(t)) return t;
         }
@@ -62,8 +62,8 @@ class Scheduler {
 
     using StageAxis = std::pair<PrimitiveId, size_t>;
 
-    /// Axes that an index identifies (the reader's axis walks the dimension that the writer's walks) become one, unless
-    /// that would give a stage an axis twice.
+    /// Merges axes that an index identifies (an axis of the reader walks the dimension that an axis of the writer
+    /// walks), unless a stage would then have an axis twice.
     void share_axes(bool share) {
         const auto producers = base_.stages.producers();
         std::map<StageAxis, size_t> group;
@@ -111,10 +111,10 @@ class Scheduler {
 
     // --- the tree
 
-    /// Where a part of the tree is being made: the ranges there, and whether every one of them is whole tiles.
+    /// The context of a subtree under construction: its ranges, and whether every range is whole tiles.
     struct Here {
         std::vector<Expr> extents;  ///< largest
-        std::vector<bool> exact;    ///< every range is as long
+        std::vector<bool> exact;    ///< whether every range has exactly that extent
         int depth = 0;
     };
 
@@ -129,7 +129,7 @@ class Scheduler {
         for (const PrimitiveId s : base_.stages.primitives.ids()) {
             const ValueId v = result(s);
             const bool output = is_output(base_, v);
-            // A Store walks the result's dimensions: so must the stage.
+            // A Store iterates over the result's dimensions, so the stage must as well.
             if (output && expr(s).output_index.empty() && one_in(2)) stored_.insert(v);
             if ((!output || stored_.count(v) != 0) && one_in(3))
                 base_.buffer_layouts[v] = random_layout(base_.stages.values[v].shape.size(), false);
@@ -144,7 +144,7 @@ class Scheduler {
         return t;
     }
 
-    /// Computes one after the other; what lives between them is whole.
+    /// A sequence of Computes; values between them are whole.
     TileProgram plain() {
         share_axes(false);
         base_.buffer_layouts.clear();
@@ -169,8 +169,8 @@ class Scheduler {
         return std::find(axes.begin() + static_cast<std::ptrdiff_t>(expr(s).spatial), axes.end(), a) != axes.end();
     }
 
-    /// Axes over which all these stages may be cut together: all have them, none sums over them. Now and then one that
-    /// some lack, which they are computed again for.
+    /// Axes along which all these stages may be cut together: all have them and none reduces them. Occasionally an axis
+    /// that some stages lack; these are then recomputed.
     std::vector<size_t> candidates(const std::vector<PrimitiveId>& stages, const Here& here, bool grid) {
         std::vector<size_t> out;
         const bool again = !grid && stages.size() > 1 && one_in(4);
@@ -203,7 +203,7 @@ class Scheduler {
             const bool whole = here.exact[loop.axis] && extent.is_constant() && extent.constant() % loop.step == 0;
             inside.exact[loop.axis] = whole;
             inside.extents[loop.axis] = extent.is_constant() ? min(extent, loop.step) : Expr(loop.step);
-            // The grid has an axis once.
+            // The grid contains an axis once.
             loop.body = tree(stages, inside, loop.parallel && !one_in(3));
             if (loop.parallel && loop.body.size() == 1)
                 if (auto* inner = std::get_if<TileLoop>(&loop.body[0].kind)) same_axis_leaves_grid(*inner, loop.axis);
@@ -220,7 +220,7 @@ class Scheduler {
         return leaf(stages[0], here);
     }
 
-    /// A second grid loop over an axis, and all inside it, run inside the task.
+    /// Makes a second grid loop over an axis, and the grid loops inside it, sequential loops of the task.
     static void same_axis_leaves_grid(TileLoop& loop, size_t axis) {
         if (loop.parallel && loop.axis == axis) {
             leave_grid(loop);
@@ -243,7 +243,7 @@ class Scheduler {
         for (size_t k = 0; k < e.accesses.size(); ++k)
             if (one_in(3) && loaded_.emplace(s, k).second)
                 if (auto load = random_load(s, k, here)) out.push_back(Stmt{*load});
-        // A loop of its own between its Loads and its Compute: the copy serves several steps.
+        // A separate loop between its Loads and its Compute: the copy serves several steps.
         std::vector<size_t> own;
         for (const size_t a : base_.stage_axes[s])
             if (!(here.extents[a].is_constant() && here.extents[a].constant() <= 1)) own.push_back(a);
@@ -260,7 +260,7 @@ class Scheduler {
                     here.exact[loop.axis] && extent.is_constant() && extent.constant() % loop.step == 0;
                 inside.extents[loop.axis] = extent.is_constant() ? min(extent, loop.step) : Expr(loop.step);
                 const bool sums = reduces(s, loop.axis);
-                // The Store stands behind the sums, or in the loop with what it stores.
+                // The Store follows the reduction, or stays in the loop with the Compute.
                 std::optional<Store> store;
                 if (sums) store = take_store(s, here);
                 loop.body = leaf(s, inside);
@@ -316,7 +316,7 @@ class Scheduler {
         return load;
     }
 
-    /// Of a box whose extents are not known yet: what fits any.
+    /// A layout for a box whose extents are not known yet, so one that fits any extents.
     Layout random_layout(size_t rank, bool unfold) {
         Layout layout;
         for (int64_t k = upto(1, 3); k > 0 && rank > 0; --k) {
@@ -394,7 +394,7 @@ class Scheduler {
     std::set<ValueId> stored_;
 };
 
-/// Every program that is one step simpler.
+/// Generates every program that is one step simpler.
 class Simpler {
   public:
     explicit Simpler(const TileProgram& program) : p_(program) {}

@@ -1,6 +1,6 @@
 #pragma once
-// Random legal schedules, for property tests: whatever computes a tile program must give what its stages give, however
-// unwise the tiles.
+// Random legal schedules for property tests: the result of a tile program must equal that of its stages for every legal
+// schedule.
 
 #include <cstdint>
 #include <functional>
@@ -17,14 +17,14 @@ struct RandomScheduleOptions {
     bool unfolded_loads = true;         ///< overlapped tiles among the layouts of Loads
 };
 
-/// A schedule of `stages` (tensor expressions alone, values in topological order) decided by `seed`: which axes are
-/// shared, loops and their steps, the grid, Loads and Stores and their layouts and padding, micro-kernels. It passes
-/// `verify`. Where no tree but Computes one after the other is found, that is what it is (and plan_buffers throws
-/// InternalError if a value between stages has no constant size).
+/// Returns a schedule of `stages` (tensor expressions alone, values in topological order) that passes `verify`. `seed`
+/// determines which axes are shared, the loops and their steps, the grid, Loads and Stores with their layouts and
+/// padding, and the micro-kernels. If no loop tree is found, the schedule is a sequence of Computes; then plan_buffers
+/// throws InternalError if a value between stages has no constant size.
 TileProgram random_schedule(Program stages, uint64_t seed, const RandomScheduleOptions& options = {});
 
-/// A simpler program that still passes `verify` and for which `fails` still holds: loops, Loads and Stores taken out,
-/// layouts and register tiles dropped, one after the other until none can go.
+/// Returns a simpler program that passes `verify` and for which `fails` holds: loops, Loads, Stores, layouts and
+/// register tiles are removed one at a time until none can be removed.
 TileProgram shrink(TileProgram program, const std::function<bool(const TileProgram&)>& fails);
 
 }  // namespace tilewright

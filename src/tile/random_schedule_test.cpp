@@ -1,4 +1,4 @@
-// Tiling changes when and where things are computed, never what.
+// Tiling changes when and where results are computed, never the results.
 
 #include "tile/random_schedule.h"
 
@@ -14,11 +14,11 @@
 namespace tilewright {
 namespace {
 
-/// Empty when the schedule gives what its stages give.
+/// Empty when the result of the schedule equals that of its stages.
 std::string disagreement(const TileProgram& t, const std::vector<Tensor>& inputs) {
     try {
         const double difference = largest_difference(interpret(t.stages, inputs), interpret(t, inputs, {}));
-        // Sums in another order, where a cancellation follows.
+        // Sums in another order, followed by a cancellation.
         return difference <= 1e-5 ? "" : fmt::format("largest difference {}", difference);
     } catch (const std::exception& e) {
         return e.what();
@@ -89,8 +89,8 @@ TEST(RandomSchedule, computes_what_its_stages_compute) {
     EXPECT_GT(output_indices, 100);
 }
 
-/// A tree with one thing out of place: two statements exchanged, one moved out of its loop, one put into a loop, a loop
-/// taken away or over another axis.
+/// A tree with one defect: two statements exchanged, one moved out of its loop or into a new one, a loop removed or
+/// over another axis.
 TileProgram disturbed(TileProgram t, uint64_t seed) {
     std::mt19937_64 rng(seed);
     const auto below = [&](size_t n) { return static_cast<size_t>(rng() % n); };
@@ -143,7 +143,7 @@ TileProgram disturbed(TileProgram t, uint64_t seed) {
 TEST(RandomSchedule, what_verify_accepts_computes_what_its_stages_compute) {
     int accepted = 0, rejected = 0;
     RandomScheduleOptions options;
-    options.global_padding = false;  // whether tensors are whole tiles is what only the execution checks
+    options.global_padding = false;  // only the execution checks whether tensors are whole tiles
     for (uint64_t seed = 0; seed < 1500; ++seed) {
         const Case c = random_case(seed, 1 + static_cast<int>(seed % 4), true);
         TileProgram t = random_schedule(c.stages, seed, options);

@@ -1,6 +1,6 @@
 #pragma once
-// Schedules written by hand, one for each way in which tiles do not fit: code generated from a tile program computes
-// exactly what its stages do.
+// Hand-written schedules, one for each way in which tiles do not divide an extent. Generated code must compute exactly
+// what the stages compute.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ struct Group {
     std::vector<Case> cases;
 };
 
-/// A tile program of the stages and what stands behind them.
+/// Parses a tile program from the text of its stages and of its schedule.
 inline TileProgram kernel(const std::string& stages, const std::string& schedule) {
     return parse_tile_program("tile case {\nstages {\n" + stages + "\n}\n" + schedule + "\n}\n");
 }
@@ -52,7 +52,7 @@ inline std::vector<Sizes> all_of(const std::string& name, const std::vector<int6
     return out;
 }
 
-/// Takes the cases of one group.
+/// Collects the cases of one group.
 class Collector {
   public:
     void operator()(TileProgram program, std::vector<Sizes> sizes = {{}}, double tolerance = 0) {
@@ -61,7 +61,7 @@ class Collector {
     std::vector<Case> cases;
 };
 
-// --- copies that turn memory around
+// --- copies that transpose
 
 inline std::string transposition(const std::string& type, const std::string& rows, const std::string& columns) {
     return fmt::format(R"TW(program transposition {{
@@ -125,7 +125,7 @@ compute 0 vector n lanes 8 registers [m=6 n=16] order [n m k] padding partition)
     right(t);
 }
 
-// --- small maps by numbers of the expression
+// --- constant-coefficient linear transforms
 
 inline void sums_weighed_by_tables_know_their_weights_or_read_them(Collector& right) {
     // Winograd's F(2, 3) of padded rows, along both axes of 4 x 4 tiles that overlap.
@@ -141,9 +141,9 @@ stage 0 over [p q ty tx c i j]
     std::vector<Sizes> sizes;
     for (const int64_t c : {1, 8, 13, 32}) sizes.push_back({{"c", c}});
     for (const char* compute : {
-             "vector c lanes 8 registers [p=4 q=4 c=8 i=4 j=4] order [ty tx c p q i j]",  // the whole map
+             "vector c lanes 8 registers [p=4 q=4 c=8 i=4 j=4] order [ty tx c p q i j]",  // the whole transform
              "vector c lanes 8 registers [p=4 q=4 tx=2 c=16] order [ty tx c p q i j]",
-             "registers [p=4 q=4] order [p q ty tx c i j]",                               // one number at a time
+             "registers [p=4 q=4] order [p q ty tx c i j]",                               // one result at a time
              "vector c lanes 8 registers [p=2 q=4 c=8 i=4 j=4] order [p q ty tx c i j]",  // half of it: read
              "vector c lanes 8 registers [c=8] order [p q ty tx c i j]",
          })
@@ -154,9 +154,9 @@ stage 0 over [p q ty tx c i j]
 // --- vectors under masks
 
 inline void masks_of_wide_vectors_are_kept_where_half_of_them_is_false(Collector& right) {
-    // Two registers of f64. Which rows exist only the data says, and columns come in blocks, which no cut separates: so
-    // every mask is a condition and constants. LLVM 19 forgot the condition of the upper register where all constants
-    // of the lower one are false.
+    // Two registers of f64. The condition on rows depends on data and columns come in blocks that no cut separates, so
+    // that every mask combines a condition and constants. LLVM 19 dropped the condition of the upper register when all
+    // constants of the lower register are false.
     for (const int offset : {0, 1, 4, 5, 7})
         right(kernel(fmt::format(R"TW(program pads {{
   input x: f64[$n, {0}]
@@ -264,7 +264,7 @@ stage 0 over [n h w c p q]
           sizes);
 }
 
-/// Vectors along a window's rows: what the padding touches is a vector under a mask, in front, behind or both.
+/// Vectorises along a window's rows: the vectors that overlap the padding are masked, at the start, the end or both.
 inline void vectors_along_padded_rows_are_masked_at_their_ends(Collector& right) {
     for (const int64_t step : {1, 2})
         for (const int64_t width : {5, 8, 9, 17, 24, 31, 40}) {
@@ -284,7 +284,7 @@ inline void vectors_along_padded_rows_are_masked_at_their_ends(Collector& right)
         }
 }
 
-// --- products
+// --- contractions
 
 inline std::string product(const std::string& m, const std::string& n, const std::string& k,
                            const std::string& type = "f32") {
@@ -319,7 +319,7 @@ inline void products_have_odd_rests_on_every_axis(Collector& right) {
 }
 
 inline void products_of_unknown_extents_run_with_any(Collector& right) {
-    std::vector<Sizes> sizes, summed;  // a loop over the sum alone would not run where there is nothing to sum
+    std::vector<Sizes> sizes, summed;  // a loop over the reduction axis alone would have no iterations if it is empty
     for (const int64_t m : {0, 1, 5, 6, 7, 24})
         for (const int64_t n : {0, 1, 8, 16, 17, 37})
             for (const int64_t k : {0, 1, 4, 9}) {
@@ -343,7 +343,7 @@ inline void lanes_two_to_five_elements_apart_stay_within_their_tensor(Collector&
     for (const char* type : {"f32", "i64", "f16"})
         for (const int stride : {2, 3, 4, 5})
             for (const int points : {1, 8, 21, 40}) {
-                // The last point reads the tensor's last element: one more would be outside.
+                // The last point reads the last element of the tensor: one element further is out of bounds.
                 const std::string stages = fmt::format(R"TW(program windows {{
   input x: {0}[{3}]
   y: {0}[{1}] = [{1}] max(i1 < 2) @0 where @0 = x[{2} * i0 + i1]  ; y ""
@@ -371,7 +371,7 @@ inline void rests_of_rows_are_held_by_the_least_tile_that_fits(Collector& right)
 }
 
 inline void paddings_differ_in_what_they_do_with_rests(Collector& right) {
-    // 26 rows and 36 columns: no tile divides them. Globally padded: 24 rows and 32 columns, which all tiles divide.
+    // No tile divides 26 rows and 36 columns. Globally padded: 24 rows and 32 columns, which all tiles divide.
     for (const char* padding : {"local", "partition", "global"}) {
         const bool whole = std::string(padding) == "global";
         const std::string m = whole ? "24" : "26", n = whole ? "32" : "36", k = whole ? "12" : "13";
@@ -391,7 +391,7 @@ parallel m by 12 {{
     }
 }
 
-// --- sums in parts
+// --- split reductions
 
 inline void partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue(Collector& right) {
     for (const char* compute : {
@@ -411,7 +411,7 @@ inline void partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epil
         }
 }
 
-/// Of a narrower type, between two stages: the parts add up in the buffer, in f32.
+/// A value of a narrower type between two stages: partial sums accumulate in the buffer in f32.
 inline void partial_sums_of_a_narrow_type_are_kept_as_they_are_accumulated(Collector& right) {
     for (const char* type : {"f16", "bf16"})
         right(kernel(fmt::format(R"TW(program half {{
@@ -451,7 +451,7 @@ compute 0 vector c lanes 8 registers [r=2 c=16] order [r c] padding partition)TW
                   all_of("r", {0, 1, 2, 5}));
 }
 
-// --- results through layouts
+// --- results in other layouts
 
 inline void stores_write_what_the_layout_of_the_buffer_holds(Collector& right) {
     for (const char* layout : {"", "reorder(1, 0)", "split(0, 4) reorder(1, 2, 0)", "pad(1, 1, 2)", "fuse(0, 2)"})
@@ -474,9 +474,9 @@ inline void the_examples_of_tile_programs_compute_what_they_say(Collector& right
     right(parse_tile_program(kSoftmax), all_of("rows", {1, 2, 3, 8}), 1e-6);
 }
 
-// --- results that take long to finish
+// --- results with expensive epilogues
 
-/// 2 x m x 37 sums of 19 products, through x * sigmoid(x), plus a tensor that has nothing for the first two rows.
+/// 2 x m x 37 sums of 19 products, through x * sigmoid(x), plus a tensor that is padded for the first two rows.
 inline std::string gated_product(const std::string& type, const std::string& m) {
     return fmt::format(R"TW(program gated {{
   input a: {0}[2, {1}, 19]

@@ -1,5 +1,5 @@
-// What makes a tile program one that computes its stages. The rules follow from the meaning in tile.h: a consumer must
-// find what it reads finished and in its own part of the tile, and nothing may be added up or written twice.
+// The invariants of a tile program that computes its stages. They follow from the semantics in tile.h: a reader must
+// find complete values inside its own part of the tile, and nothing may be accumulated or written twice.
 
 #include <algorithm>
 #include <numeric>
@@ -55,9 +55,9 @@ class Verifier {
     ValueId result(PrimitiveId s) const { return p_.stages.primitives[s].outputs[0]; }
     const std::string& axis_name(size_t a) const { return p_.axes[a].name; }
 
-    // --- what every other rule relies on
+    // --- preconditions of all other invariants
 
-    /// False when axes, stages or values are named that do not exist.
+    /// Returns false when axes, stages or values do not exist.
     bool form() {
         for (const Primitive& s : p_.stages.primitives)
             if (s.expr() == nullptr || s.outputs.size() != 1) fault("stage '{}' is no tensor expression", s.name);
@@ -134,7 +134,7 @@ class Verifier {
         statements_exist(loop.body, grid && loop.parallel);
     }
 
-    /// Every step of `outer` points, the last included, has as many of `inner`.
+    /// Whether every step of `outer` points, including the last, consists of the same number of `inner` steps.
     static bool parts_evenly(Expr extent, int64_t outer, int64_t inner) {
         return extent.is_constant() && inner > 0 && outer % inner == 0 &&
                ceil_of(extent.constant(), inner) % (outer / inner) == 0;
@@ -299,9 +299,9 @@ class Verifier {
 
     const std::string& stage_axis(PrimitiveId s, size_t a) const { return axis_name(p_.stage_axes[s][a]); }
 
-    // --- values: where they are stored, and when they are read
+    // --- values: where they are stored and when they are read
 
-    /// A result that Compute writes to memory itself.
+    /// Whether the Compute itself writes the result to memory.
     bool in_memory(ValueId v) const {
         return is_output(p_, v) && std::none_of(tree_.stores.begin(), tree_.stores.end(),
                                                 [&](const auto& store) { return store.second->value == v; });
@@ -366,7 +366,7 @@ class Verifier {
         }
     }
 
-    /// A stage that is scaled by an online maximum must advance with it, step for step.
+    /// A stage that is scaled by an online maximum must advance in lockstep with it.
     void online_rules(const TreePath& at, const Compute& maximum) {
         const PrimitiveId s = maximum.stage;
         const ValueId v = result(s);
@@ -374,12 +374,13 @@ class Verifier {
         if (e.reducer != Reducer::Max || !is_float(e.body.dtype()) || !e.epilogue.empty() || in_memory(v))
             return fault("compute {}: '{}' is online, but no maximum of floats in a buffer", s.value, name(v));
         const std::set<size_t> cut_here = tree_.narrowed(scope_of(at));
-        std::set<size_t> cut;  // reductions of the maximum that are not seen whole
+        std::set<size_t> cut;  // reduction axes of the maximum that are cut
         for (size_t k = e.spatial; k < e.extents.size(); ++k)
             if (cut_here.count(p_.stage_axes[s][k]) != 0) cut.insert(p_.stage_axes[s][k]);
         if (cut.empty()) return;
         const auto inside = [&](const TreePath& path) { return inside_reduction(p_, tree_, s, at, path); };
-        /// The loops below what both statements share, of those that would make one run more often than the other.
+        /// Checks the loops below the common scope of both statements: each must be over a spatial axis of its stage,
+        /// since any other would run one statement more often.
         const auto in_step = [&](const TreePath& path, PrimitiveId stage) {
             const TreePath shared = common_scope({at, path});
             const auto spatial_only = [&](const TreePath& statement, PrimitiveId of) {
@@ -409,10 +410,10 @@ class Verifier {
         }
     }
 
-    /// Under loops over these axes the stage computes a part of its value; does the reader stay in it? It surely does
-    /// if it uses the same indices as the stage in every dimension that moves with those axes (or shares an axis with
-    /// such a dimension): the result's index being injective, those axes then agree. Gives an axis along which it may
-    /// not.
+    /// Under loops over these axes the stage computes a part of its value. Returns an axis along which the reader may
+    /// leave that part, or nothing. The reader stays inside if it uses the stage's indices in every dimension that
+    /// depends on those axes, or shares an axis with such a dimension: the result's index is injective, so those axes
+    /// then agree.
     std::optional<size_t> outside_part(PrimitiveId s, const Reader& reader, std::set<size_t> moving) const {
         const std::vector<Expr> written = over_kernel_axes(result_index(expr(s)), p_.stage_axes[s]);
         const auto spatial = std::span(p_.stage_axes[s]).first(expr(s).spatial);
@@ -443,21 +444,21 @@ class Verifier {
 
     const TileProgram& p_;
     std::vector<std::string> faults_;
-    std::map<size_t, int64_t> grid_steps_;  ///< of the innermost parallel loop so far over each axis
+    std::map<size_t, int64_t> grid_steps_;  ///< per axis: the step of the innermost parallel loop so far
     Walk tree_;
     std::map<PrimitiveId, TreePath> compute_at_;
     std::set<PrimitiveId> online_;
     IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
 };
 
-/// What gives a kernel its inputs.
+/// A source of the kernel's inputs.
 class Call : public OpaqueOp {
   public:
     std::string print() const override { return "call"; }
     void run(std::span<const TensorView>, OpaqueOutputs&) const override {}
 };
 
-/// The stages as a program that binds all its names: in a kernel they come from outside.
+/// The stages as a program that binds all its names, which a kernel receives from outside.
 Program with_names_bound(const Program& stages) {
     Program out = stages;
     std::set<Var> seen;

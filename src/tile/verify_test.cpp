@@ -1,4 +1,4 @@
-// One broken program for every rule of tile programs.
+// One invalid program for every invariant of tile programs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using testing::IsEmpty;
 using Faults = std::vector<std::string>;
 
 Faults faults(const std::string& text) { return verify(parse_tile_program(text)); }
-/// The same for what no text says.
+/// The same for programs that have no text form.
 template <class F>
 Faults faults(const std::string& text, const F& change) {
     TileProgram t = parse_tile_program(text);
@@ -92,7 +92,7 @@ TEST(VerifyTiles, the_grid_is_outermost_and_spatial) {
                 ElementsAre("the parallel loop over n stands inside or beside something else"));
     EXPECT_THAT(faults(changed(kGemm, "parallel n by 3", "parallel m by 2")),
                 Contains("the grid has the axis m twice, and tasks that have none of it"));
-    // Five parts of 2 are no whole pairs; four parts of 3, the last of one point, are.
+    // Five steps of 2 are no whole pairs; four steps of 3, the last of one point, are.
     const std::string together = changed(kGemm, "parallel m by 4", "parallel m by 6");
     EXPECT_THAT(faults(changed(together, "parallel n by 3", "parallel m by 3")), IsEmpty());
     EXPECT_THAT(faults(changed(together, "parallel n by 3", "parallel m by 4")),
@@ -223,7 +223,7 @@ parallel i by 1 {
 }
 
 TEST(VerifyTiles, nothing_is_computed_again_for_nothing) {
-    // C for every tile of h is the chain's way; but a memory tensor is written once.
+    // A chain computes C once per tile of h, which is legal; a memory tensor, however, is written once.
     EXPECT_THAT(faults(changed(kChain, "output e", "output e, c")),
                 ElementsAre("compute 0: the loop over h computes 'c' again"));
     EXPECT_THAT(faults(changed(kChain, "        compute 0 order [m n k] padding partition\n",
@@ -237,7 +237,7 @@ TEST(VerifyTiles, what_is_computed_is_wanted) {
 }
 
 TEST(VerifyTiles, partial_sums_are_kept_in_their_own_type) {
-    // In memory; a buffer has their type.
+    // The result is f16 in memory; a buffer would hold the partial sums in their own type, f32.
     const std::string half = changed(kGemm, "c: f32[10, 8]", "c: f16[10, 8]");
     EXPECT_EQ(faults(half), Faults());
     const std::string memory =
@@ -250,7 +250,7 @@ TEST(VerifyTiles, matrix_units_take_products_in_whole_tiles) {
     const std::string micro = "vector n lanes 2 registers [m=2 n=2] order [n m k] vthreads [m=2]";
     const auto with = [&](const std::string& text) { return faults(changed(kGemm, micro, text)); };
     EXPECT_EQ(with("matrix f16 [m n k] registers [m=16 n=8 k=16] order [n m k]"), Faults());
-    EXPECT_EQ(with("matrix tf32 [n m k] registers [m=8 n=16 k=8]"), Faults());  // bias and rows may change places
+    EXPECT_EQ(with("matrix tf32 [n m k] registers [m=8 n=16 k=8]"), Faults());  // bias and rows may be exchanged
     EXPECT_THAT(with("matrix bf16 [m n k] registers [m=16 n=8 k=8]"),
                 ElementsAre("compute 0: the tile along k is no multiple of the matrix unit's 16"));
     EXPECT_THAT(with("matrix f16 [m k n] registers [m=16 n=16 k=16]"),

@@ -1,5 +1,5 @@
 #pragma once
-// The half of verify(TileProgram) that looks at the tree, for callers that make many trees for the same stages.
+// The part of verify(TileProgram) that checks the tree, for callers that build many trees for the same stages.
 
 #include <string>
 #include <vector>

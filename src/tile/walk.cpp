@@ -85,7 +85,7 @@ TreePath common_scope(const std::vector<TreePath>& statements) {
 
 namespace {
 
-/// How many loops around the Compute at `at` lie outside the first that cuts a reduction of stage `s`.
+/// Number of loops around the Compute at `at` outside the first loop that cuts a reduction of stage `s`.
 size_t loops_outside_reduction(const TileProgram& program, const Walk& walk, PrimitiveId s, const TreePath& at) {
     const std::vector<size_t>& axes = program.stage_axes[s];
     const size_t spatial = program.stages.primitives[s].expr()->spatial;
