@@ -55,7 +55,7 @@ std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const Target&
 void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code) {
     Program& p = plan.program;
     std::set<ValueId> replaced, read(p.outputs.begin(), p.outputs.end());
-    std::map<std::tuple<ValueId, size_t, size_t>, ValueId> made;  // of a constant, for a kernel's input
+    std::map<std::tuple<ValueId, size_t, size_t>, ValueId> made;  // per constant and kernel input
     for (Step& step : plan.steps) {
         for (std::shared_ptr<const Plan>& body : step.bodies) {
             auto prepared = std::make_shared<Plan>(*body);
@@ -108,7 +108,7 @@ void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
 
 namespace {
 
-/// Large tensors have huge pages of their own already (base/tensor.cpp), and bytes behind their end.
+/// Whether the tensor stays in place: large tensors already have their own huge pages (base/tensor.cpp) and padding.
 bool stays(const Tensor& t) {
     constexpr size_t kLarge = size_t{8} << 20, kHugePage = size_t{2} << 20;
     return t.bytes() >= kLarge && reinterpret_cast<uintptr_t>(t.data()) % kHugePage == 0;
@@ -116,7 +116,7 @@ bool stays(const Tensor& t) {
 
 int64_t room(const Tensor& t) { return stays(t) ? 0 : (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; }
 
-/// Of a plan and the bodies of its loops and branches.
+/// Bytes of the constants of a plan and of the bodies of its loops and branches.
 int64_t room_of_constants(const Plan& plan) {
     int64_t total = 0;
     for (const auto& [v, t] : plan.program.constants) total += room(t);
@@ -125,7 +125,7 @@ int64_t room_of_constants(const Plan& plan) {
     return total;
 }
 
-/// Moves those constants into a block from byte `at` on; behind the last one.
+/// Moves the constants into a block from byte `at` on. Returns the offset after the last one.
 int64_t move_constants(Plan& plan, const std::shared_ptr<Arena>& block, int64_t at) {
     for (auto& [v, t] : plan.program.constants) {
         if (stays(t)) continue;
@@ -147,7 +147,7 @@ int64_t move_constants(Plan& plan, const std::shared_ptr<Arena>& block, int64_t 
 
 void gather_constants(Plan& plan) {
     const auto block = std::make_shared<Arena>();
-    // Vectors at the very end may be read whole.
+    // Vector loads may read beyond the last constant.
     block->reserve(room_of_constants(plan) + 64);
     move_constants(plan, block, 0);
 }

@@ -1,4 +1,4 @@
-// golden/PASS.txt: a program before and after each pass that can be skipped, as text.
+// golden/PASS.txt: a program as text before and after each pass that can be skipped.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 const std::string kFolder = TW_SOURCE_DIR "/src/compile/golden";
 
-/// Passes that have no file, and why.
+/// Passes without a file, and the reason.
 const std::map<std::string, std::string> kWithoutGolden = {
     {"confirm_measurements", "its result depends on times"},
     {"place_constants", "it changes addresses alone; compile/executable.h"},
@@ -33,8 +33,9 @@ std::set<std::string> words_of(const std::string& text) {
     return out;
 }
 
-/// For the machine of the tutorial, whatever machine runs the test. "# options: " names what the command line calls
-/// --no-fission, --layouts-first, --single-output and --orchestrate optimal; "# threads: " is their number.
+/// Options for the machine of the tutorial, whatever machine runs the test. "# options: " lists the command-line
+/// options --no-fission, --layouts-first, --single-output and --orchestrate optimal; "# threads: " is the number of
+/// threads.
 PipelineOptions options_of(const test::Golden& golden) {
     PipelineOptions o;
     o.compile.isa = "avx2";
@@ -50,7 +51,7 @@ PipelineOptions options_of(const test::Golden& golden) {
     return o;
 }
 
-/// The input; what is called "w..." becomes a constant, as weights are.
+/// The input program; inputs whose names start with "w" become constants, as weights are.
 Program program_of(const test::Golden& golden) {
     Program p = parse_program(golden.input);
     const auto weights = std::stable_partition(p.inputs.begin(), p.inputs.end(),
@@ -64,14 +65,14 @@ Program program_of(const test::Golden& golden) {
     return p;
 }
 
-/// Passes that rewrite_program and plan_program leave out, as they begin after them.
+/// Passes before the start of rewrite_program and plan_program.
 const std::map<std::string, Program (*)(Program)> kOfLowering = {
     {"dead_code", [](Program p) { return eliminate_dead_code(std::move(p)); }},
     {"fold_constants", [](Program p) { return fold_constants(p); }},
     {"common_subexpressions", [](Program p) { return eliminate_dead_code(merge_common_subexpressions(std::move(p))); }},
 };
 
-/// What the pass leaves of the program. Of the passes that can be skipped only those of the line "# after: " run before
+/// Returns the program after the pass. Of the passes that can be skipped, only those of the line "# after: " run before
 /// it.
 std::string after_pass(const test::Golden& golden) {
     Program program = program_of(golden);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostTrips = int64_t{1} << 40;
 
-/// The dimension's number, if the names it mentions are bound.
+/// The value of the dimension, if the names that it mentions are bound.
 std::optional<int64_t> number(Expr e, const Bindings& names) {
     if (e.is_constant()) return e.constant();
     for (const Var v : variables(e))
@@ -19,7 +19,7 @@ std::optional<int64_t> number(Expr e, const Bindings& names) {
     return evaluate(e, names);
 }
 
-/// Bytes of a tensor; nothing where a dimension is not known, UINT64_MAX where they pass 64 bits.
+/// Bytes of a tensor; nothing if a dimension is unknown, UINT64_MAX on overflow.
 std::optional<uint64_t> bytes_of(const Value& value, const Bindings& names) {
     uint64_t bytes = byte_size(value.dtype);
     bool overflow = false;

@@ -52,7 +52,7 @@ TEST(Limits, OpenDimensionsAreCheckedOnceTheyAreKnown) {
     EXPECT_EQ(bind_inputs(p, {Tensor(DType::F32, {7})}).at(*symbol("n").as_var()), 7);
 }
 
-/// A loop that counts to `trips`, and has a condition of its own or not.
+/// A loop with trip count `trips`, optionally with a condition.
 Program loop(Expr trips, bool with_condition) {
     auto body = std::make_shared<Program>();
     Builder inner(*body);

@@ -19,19 +19,19 @@ namespace tilewright {
 
 namespace {
 
-/// How kernels are run on this machine to be measured.
+/// Settings for running kernels on this machine.
 TuneSettings tune_settings(const CompileOptions& options) {
     TuneSettings settings;
     settings.warn = options.warn;
     settings.measure.seconds = 0.02;
-    settings.check_work = 1 << 21;  // a candidate a tenth of a second
+    settings.check_work = 1 << 21;  // a tenth of a second per candidate
     return settings;
 }
 
-/// Schedules are only compared with each other: a few readings of each, of warm operands.
+/// Schedules are compared only with each other: a few readings each, with warm operands.
 TuneSettings schedule_settings(const CompileOptions& options) {
     TuneSettings settings = tune_settings(options);
-    // Most of many candidates are far from the best: they are worth few readings.
+    // Most candidates are far from the best and need few readings.
     settings.measure.give_up = 1.2;
     settings.measure.few = 3;
     settings.measure.seconds = 0.01;
@@ -45,10 +45,10 @@ TuneSettings kernel_settings(const MeasuringOptions& what, const CompileOptions&
     return settings;
 }
 
-/// Negative for what cannot be run.
+/// Negative if the kernel cannot be run.
 double seconds_of(const Measurement& m) { return m.verdict == Verdict::measured ? m.seconds.value : -1; }
 
-/// Choices between whole plans, known by a hash of what they were between: any of them computes the same.
+/// Choices between full plans, keyed by a hash of the alternatives: all of them compute the same.
 RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database, const Target& target,
                                  const TuneSettings& settings) {
     if (!database) return {};
@@ -75,8 +75,8 @@ RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database
     return out;
 }
 
-/// Null where nothing can be kept, which is said. Throws RuntimeError where the file that the user named cannot be used
-/// for another reason than that its disk is full.
+/// Returns null, with a warning, if nothing can be stored. Throws RuntimeError if the file that the user named is
+/// unusable for any reason except a full disk.
 std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options) {
     std::string problem;
     try {
@@ -167,7 +167,7 @@ class MeasuredCosts final : public EstimatedCosts {
         return out;
     }
 
-    /// Generated code, or the fastest of the library's kernels that are correct.
+    /// Returns the generated code, or the fastest correct library kernel.
     MeasuredKernel faster(const TunedKernel& generated, const std::vector<TunedLibraryKernel>& of_library) const {
         MeasuredKernel out{seconds_of(generated.measurement), generated.remembered};
         if (library_) out.library = library_->name();
@@ -212,7 +212,7 @@ class MeasuredCosts final : public EstimatedCosts {
     mutable Tuner tuner_;                       ///< of schedules
     std::shared_ptr<const cpu::KernelProvider> library_;
     WatchOrchestration watch_;
-    double end_;  ///< of the time for measuring, in milliseconds
+    double end_;  ///< deadline for measuring, in milliseconds
     mutable size_t reported_ = 0;
 };
 

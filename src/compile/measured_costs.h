@@ -1,5 +1,5 @@
 #pragma once
-// Kernel costs measured on this machine, and kept in the tuning database.
+// Kernel costs measured on this machine and kept in the tuning database.
 
 #include <memory>
 #include <optional>
@@ -14,14 +14,14 @@ namespace tilewright {
 struct MeasuringOptions {
     bool schedules = false;         ///< KernelCosts::measure_schedules() runs kernels
     bool kernels = false;           ///< KernelCosts::measure() runs kernels
-    std::optional<double> seconds;  ///< afterwards nothing is measured any more; none: no limit
+    std::optional<double> seconds;  ///< time limit for measurements; none: no limit
     int64_t weight_bytes = 0;       ///< of the model's constants
     Target target;
 };
 
 struct Measuring {
     std::shared_ptr<const KernelCosts> costs;
-    RememberChoice remember;  ///< choices between whole plans
+    RememberChoice remember;  ///< caches choices between full plans
 };
 
 /// `options`: the tuning database, the library whose kernels are candidates, and the callbacks.

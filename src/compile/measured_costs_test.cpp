@@ -1,4 +1,4 @@
-// Measured costs: of generated code and of a library's kernels the fastest that is correct.
+// Measured costs: the fastest correct kernel of generated code and a library.
 
 #include "compile/measured_costs.h"
 
@@ -33,7 +33,7 @@ class MeasuringLibraries : public testing::Test {
         options_.database = folder_ / "tuning.db";
         measuring_.kernels = true;
         measuring_.target = host_target();
-        // Scalar code that walks the weights by columns: slower than a copy of the known result.
+        // Scalar code that reads the weights by columns is slower than a copy of the known result.
         const Target scalar = test::target_with({.lanes = 1});
         kernel_ =
             default_schedule(parse_program(kOneProduct), IndexVector<PrimitiveId, std::vector<size_t>>(1), scalar);
@@ -44,7 +44,7 @@ class MeasuringLibraries : public testing::Test {
         return measure_on_host(measuring_, options_, EstimatedCosts(std::nullopt)).costs;
     }
 
-    /// The time of the kernel where a library has these kernels; recalled, it is the same.
+    /// The measured kernel when a library has these kernels; the recalled result must equal it.
     MeasuredKernel measured(const FakeLibrary::Kernels& kernels) {
         const auto measures = costs(kernels);
         EXPECT_FALSE(measures->recall(kernel_, kWeights));
@@ -100,7 +100,7 @@ TEST_F(MeasuringLibraries, a_library_without_a_kernel_has_its_reason) {
     EXPECT_EQ(m.refused, "has no such primitive");
 }
 
-/// The model runs the kernel that was measured, by its name.
+/// The model runs the measured kernel, which it identifies by its name.
 TEST_F(MeasuringLibraries, a_model_runs_the_kernel_that_was_taken) {
     Program p = parse_program(kOneProduct);
     const std::vector<Tensor> all = random_inputs(p, 3), expected = interpret(p, all);
@@ -118,7 +118,7 @@ TEST_F(MeasuringLibraries, a_model_runs_the_kernel_that_was_taken) {
         return out;
     };
     names();
-    // The library's kernel is the fastest as far as the database says.
+    // The database says that the library's kernel is the fastest.
     TuningDatabase db(options_.database);
     for (Measurement m : db.measurements()) {
         if (m.key.schedule != "provider fake 1.0, fast\n") continue;

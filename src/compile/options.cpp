@@ -44,7 +44,7 @@ void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, int6
     o.remember = std::move(found.remember);
 }
 
-/// The number of threads of schedules, and with it the order of sums, under Numerics::Strict.
+/// Number of threads of schedules under Numerics::Strict; it determines the order of sums.
 constexpr int kStrictThreads = 8;
 
 }  // namespace
@@ -82,7 +82,7 @@ std::optional<Numerics> numerics_from_string(std::string_view text) {
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
     OrchestrateOptions o;
     static_cast<GroupingOptions&>(o) = options;
-    o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
+    o.layouts = options.layouts && !options.gpu;  // channel blocks serve a CPU's vectors
     o.schedules = options.schedules;
     o.kept = code_cache(options);
     o.scheduling.target = target_of(options);

@@ -1,4 +1,4 @@
-// The wrapper that every pass goes through.
+// The wrapper around every pass.
 
 #include "compile/pass.h"
 

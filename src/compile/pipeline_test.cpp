@@ -1,4 +1,4 @@
-// Every pass of the pipeline by its name: skipped, printed, timed, verified.
+// Every pass of the pipeline by name: skipped, printed, timed, verified.
 
 #include "compile/pipeline.h"
 
@@ -29,8 +29,8 @@ Tensor values(const Shape& shape) {
     return t;
 }
 
-/// A convolution that Winograd's algorithm suits, a bias, an activation; then a classifier with a softmax. Some of it
-/// is of constants, and some of it twice.
+/// A convolution that suits Winograd's algorithm, a bias, an activation; then a classifier with a softmax. Contains
+/// constant and common subexpressions.
 Model convolution() {
     const Tensor w = values({16, 8, 3, 3}), b = values({16}), half = values({1});
     return model(graph(
@@ -41,7 +41,7 @@ Model convolution() {
         {"y"}, {{"w", w}, {"b", b}, {"half", half}}));
 }
 
-/// softmax(q k) v over enough rows that it is one kernel.
+/// softmax(q k) v over enough rows that it becomes one kernel.
 Model attention() {
     return model(graph(
         {{"q", DType::F32, {1, 256, 64}}, {"k", DType::F32, {1, 64, 256}}, {"v", DType::F32, {1, 256, 64}}},
@@ -134,7 +134,7 @@ TEST(Pipeline, SkippingAPassLeavesOutWhatItDoes) {
     EXPECT_GE(steps(attention(), "fuse_gemm_chains"), steps(attention(), nullptr));
 }
 
-/// The bodies of loops are printed too, and every pass's text is what its result is.
+/// Bodies of loops are printed too, and every printed text is the result of its pass.
 TEST(Pipeline, PrintsWhatEachPassLeaves) {
     PipelineOptions o = on_two_threads();
     o.passes.print_after = names();
@@ -169,7 +169,7 @@ TEST(Pipeline, TimesEachPassThatRuns) {
     EXPECT_GE(sum, 0.5 * c.compile_ms) << "something takes time outside of all passes";
 }
 
-/// What is true of a target is decided here, for every caller.
+/// The pipeline applies the target's restrictions, for every caller.
 TEST(Pipeline, DoesNotRewriteForAGpu) {
     PipelineOptions o = on_two_threads();
     o.compile.gpu = h200();

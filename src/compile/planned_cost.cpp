@@ -12,7 +12,7 @@ namespace tilewright {
 
 namespace {
 
-/// Folded, with nothing known of the contents of constants: their forms decide plans.
+/// Returns the folded program without contents of constants: plans depend on their shapes alone.
 Program prepared(const Program& program, FoldOptions folding) {
     folding.contents = false;
     Program out = fold_constants(numbered(program), folding);
@@ -28,7 +28,7 @@ RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding) {
     TW_CHECK(schedules->how().estimates, "estimates need a machine");
     TW_CHECK(!schedules->how().measures(), "the evaluation of rewrites does not measure");
     return [options = std::move(options), schedules = std::move(schedules), folding](const Program& program) {
-        // Conversions at the program's ends are made of nothing: they are in the total alone.
+        // Layout conversions at the program's ends belong to no primitive: they count in the total only.
         const Grouped grouped = group_kernels(prepared(program, folding), options, *schedules);
         const Program& planned = grouped.program;
         PlannedCost cost;

@@ -1,5 +1,5 @@
 #pragma once
-// What a program would take, planned as models are by default: it evaluates rewrites.
+// The estimated cost of a program under greedy orchestration: it evaluates rewrites.
 
 #include <memory>
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace tilewright {
 
-/// Seconds of each primitive of a program: of the greedy rule's kernels (fused, laid out, scheduled, launched) its
-/// share, in proportion to its operations. What `folding` will compute beforehand costs nothing; what is no
-/// tensor expression, and the bodies of control flow, count nothing. All of them together are what the cost model says
-/// of the plan that `orchestrate` makes of the folded program.
+/// Returns an evaluator of the seconds of each primitive: its share of the greedily orchestrated kernels (fused, laid
+/// out, scheduled, launched), in proportion to its operations. Primitives that `folding` computes at compile time cost
+/// nothing; opaque operators and bodies of control flow are not counted. The total is the cost model's estimate of the
+/// plan that `orchestrate` makes of the folded program.
 ///
-/// Kernels are scheduled once, however many programs have them; OrchestrateOptions::schedules shares them with the
-/// plan of the selected program. Scheduling must know a machine, and measure nothing.
+/// Each kernel is scheduled once, however many programs contain it; OrchestrateOptions::schedules shares the schedules
+/// with the plan of the selected program. The scheduling options must contain a machine and must not measure.
 RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding = {});
-/// All that those seconds depend on but the program, `folding` and the build of the compiler
-/// (RewriteSearch::evaluator_key).
+/// Returns, as text, everything that these seconds depend on except the program, `folding` and the build of the
+/// compiler (RewriteSearch::evaluator_key).
 std::string planned_cost_text(const OrchestrateOptions& options);
 
 }  // namespace tilewright

@@ -34,7 +34,7 @@ std::vector<std::shared_ptr<const Program>> bodies_of(const Primitive& p) {
     return {};
 }
 
-/// Checks that every step reads what an earlier one has computed.
+/// Checks that the inputs of every step are computed by earlier steps.
 class Order {
   public:
     explicit Order(const Program& program)
@@ -119,7 +119,7 @@ void schedule_kernels(Unit& unit, Schedules& schedules) {
     unit.scheduled = true;
     Plan& plan = unit.plan;
     plan.program = given.program;
-    // A group's step stands where its last primitive does.
+    // The step of a group takes the position of its last primitive.
     std::map<PrimitiveId, const KernelGroup*> ends;
     for (const KernelGroup& g : given.groups) ends[g.primitives.back()] = &g;
     Order order(plan.program);

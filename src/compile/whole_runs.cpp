@@ -20,7 +20,7 @@ namespace tilewright {
 
 namespace {
 
-/// Plans of one model as sessions that run on the same inputs.
+/// Sessions of several plans of one model that run on the same inputs.
 class Race {
   public:
     Race(const CompiledModel::Impl& model, const CompileOptions& options, std::vector<Tensor> inputs)
@@ -40,10 +40,10 @@ class Race {
             std::make_unique<Session>(std::make_shared<CompiledModel>(std::move(impl)), options_.threads));
     }
 
-    /// Medians over readings of each, in turns. A reading is one run where `steps` are wanted too, else as many as take
-    /// half a millisecond.
+    /// Returns medians over the readings of each plan, taken in turns. A reading is one run if `steps`, else as many
+    /// runs as take half a millisecond.
     std::vector<PlanTimes> run(bool steps) {
-        constexpr double kSeconds = 1.5, kShortestMs = 0.5;  // of each plan; of a reading
+        constexpr double kSeconds = 1.5, kShortestMs = 0.5;  // per plan; per reading
         constexpr size_t kFewest = 5, kMost = 101;
         double shortest = std::numeric_limits<double>::infinity();
         for (int warm = 0; warm < 2; ++warm)
@@ -68,7 +68,7 @@ class Race {
   private:
     struct Readings {
         std::vector<double> whole;               ///< seconds
-        std::vector<std::vector<double>> steps;  ///< likewise, of each step
+        std::vector<std::vector<double>> steps;  ///< seconds per step
     };
 
     double ms_of(Session& session, int runs) {

@@ -1,5 +1,5 @@
 #pragma once
-// Plans compared by running them: the times of kernels alone, on operands of assumed sizes, say less than whole runs.
+// Comparison of plans by whole runs, which say more than times of single kernels on operands of assumed sizes.
 
 #include <memory>
 #include <vector>
@@ -12,14 +12,14 @@
 
 namespace tilewright {
 
-/// Runs plans of one model on CompileOptions::inputs, in turns; medians. Refers to both arguments.
+/// Runs plans of one model on CompileOptions::inputs, in turns, and returns medians. Refers to both arguments.
 RunPlans plan_runner(const CompiledModel::Impl& model, const CompileOptions& options);
 
-/// Times of groupings of one program, from those of the steps of their plans, which `run` takes.
+/// Returns the times of groupings of one program, from the times of their plans' steps, which `run` measures.
 std::vector<GroupedTimes> run_grouped(std::vector<Plan> plans, const KernelSet& kernels, const RunPlans& run);
 
-/// The model's plan, made from measured kernels, stays if its whole runs are faster by a margin than those of the plan
-/// of `program` by estimates; else the latter takes its place. The choice is remembered.
+/// Keeps the model's plan, made from measured kernels, if its whole runs are faster by a margin than those of the plan
+/// of `program` by estimates; else replaces it by the latter. The choice is kept in the tuning database.
 void keep_faster_plan(CompiledModel::Impl& model, Program program, const CompileOptions& options,
                       const RememberChoice& remember);
 

@@ -1,5 +1,5 @@
-// The stages' axes are those of the scores: rows and heads first, in whatever order, then the columns. Of the former
-// those that the keys do not move along count queries (heads that share keys are rows as well), the others the batch.
+// The stages' axes are those of the scores: rows and heads first, in any order, then the columns. Rows and heads along
+// which the keys are constant enumerate queries (heads that share keys count as rows too); the others are the batch.
 
 #include "libraries/attention.h"
 
@@ -14,14 +14,14 @@ namespace {
 
 using AxisStrides = std::vector<int64_t>;  ///< per axis of an expression, in elements
 
-/// Axes that are one: their extents, and strides in each of several tensors.
+/// Merged axes: their extent, and stride in each of several tensors.
 struct LibraryAxis {
     int64_t extent = 1;
     std::vector<int64_t> of;
 };
 
-/// From the first element on, which the expression's first point reads; nothing where axes do not walk through it
-/// evenly.
+/// Returns strides from the first element, which the expression's first point reads; nothing where an axis has no
+/// constant stride.
 std::optional<AxisStrides> strides_of(const Program& stages, const TensorExpr& e, ValueId v,
                                       const std::vector<Expr>& index) {
     AxisStrides out;
@@ -35,7 +35,7 @@ std::optional<AxisStrides> strides_of(const Program& stages, const TensorExpr& e
     return out;
 }
 
-/// One axis of all, if they lie in each of `tensors` tensors as one would.
+/// Merges all axes into one if each of `tensors` tensors allows it.
 std::optional<LibraryAxis> merged(std::vector<LibraryAxis> axes, size_t tensors) {
     std::erase_if(axes, [](const LibraryAxis& a) { return a.extent == 1; });
     if (axes.empty()) return LibraryAxis{1, std::vector<int64_t>(tensors)};
@@ -60,7 +60,7 @@ size_t tensor_of(const Program& stages, ValueId v) {
     return stages.inputs.size() + static_cast<size_t>(out - stages.outputs.begin());
 }
 
-/// The access that is all of the node, behind casts.
+/// Returns the access that the node is, ignoring casts.
 std::optional<uint32_t> plain_access(const ScalarBody& body, ScalarId node) {
     while (body[node].op == ScalarOp::Cast) node = body[node].a;
     if (body[node].op != ScalarOp::Access) return std::nullopt;
@@ -87,7 +87,7 @@ class AttentionRecognition {
         const PrimitiveId p = producers_[v];
         return p ? stages_.primitives[p].expr() : nullptr;
     }
-    /// What the access reads, through stages that only put elements elsewhere.
+    /// Resolves the access through stages that only rearrange elements.
     Access resolved(Access a) const {
         for (const TensorExpr* e = producer(a.value); e != nullptr; e = producer(a.value)) {
             if (e->reducer != Reducer::None || !e->output_index.empty() || e->accesses.size() != 1 ||
@@ -99,7 +99,7 @@ class AttentionRecognition {
         }
         return a;
     }
-    /// The two accesses of a body that is op(access, access), behind casts.
+    /// Returns the two accesses of a body of the form op(access, access), ignoring casts.
     static std::optional<std::pair<Access, Access>> operands(const TensorExpr& e, const ScalarBody& body, ScalarId at,
                                                              ScalarOp op) {
         while (body[at].op == ScalarOp::Cast) at = body[at].a;
@@ -108,7 +108,7 @@ class AttentionRecognition {
         if (!a || !b || !e.accesses[*a].valid.empty() || !e.accesses[*b].valid.empty()) return std::nullopt;
         return std::pair(e.accesses[*a], e.accesses[*b]);
     }
-    /// The operands of a contraction of plain, unconditional reads; of any product type, behind casts.
+    /// Returns the operands of a contraction of plain, unconditional reads; any product type, ignoring casts.
     static std::optional<std::pair<Access, Access>> contracted(const TensorExpr& e) {
         const auto c = contraction(e, Casts::Through);
         if (!c || !c->reads_plainly()) return std::nullopt;
@@ -121,7 +121,7 @@ class AttentionRecognition {
                 return false;
         return a.index.size() >= axes.size() - (axes.back() == kNone ? 1 : 0);
     }
-    /// `rows`, then `last`: kNone is a dimension of one point.
+    /// `rows`, then `last`; kNone stands for a dimension of one point.
     static std::vector<size_t> with(std::vector<size_t> rows, size_t last) {
         rows.push_back(last);
         return rows;
@@ -132,7 +132,7 @@ class AttentionRecognition {
         return out;
     }
 
-    /// The row statistic of a value: reducer along the last axis of it.
+    /// Whether `v` is the row statistic of `of`: `reducer` along its last axis.
     bool is_row_statistic(ValueId v, Reducer reducer, ValueId of) const {
         const TensorExpr* e = producer(v);
         if (e == nullptr || e->reducer != reducer || e->spatial + 1 != e->extents.size() || !e->epilogue.empty())
@@ -145,7 +145,7 @@ class AttentionRecognition {
                is_index(written, with(first_axes(e->spatial), kNone));
     }
 
-    /// From the output back to the exponentials: they are divided by their sums before the product, or it is after it.
+    /// Matches from the output back to the exponentials, which are divided by their sums before or after the product.
     bool result() {
         if (stages_.outputs.size() != 1) return false;
         const TensorExpr* last = producer(stages_.outputs[0]);
@@ -167,7 +167,7 @@ class AttentionRecognition {
         for (const auto& [left, right] :
              {std::pair(factors->first, factors->second), std::pair(factors->second, factors->first)}) {
             if (producer(left.value) == nullptr) continue;
-            // The axis of the product for each of the left factor's rows.
+            // The product's axis for each row axis of the left factor.
             rows_.clear();
             bool plain = true;
             for (size_t d = 0; d < left.index.size(); ++d) {
@@ -244,7 +244,7 @@ class AttentionRecognition {
                 factor_seen_ = true;
                 return scaled(e, constant(n.a) ? n.b : n.a);
             case ScalarOp::Add: {
-                if (mask_ || factor_seen_) return false;  // the scale is not of the mask
+                if (mask_ || factor_seen_) return false;  // the scale does not apply to the mask
                 const auto a = plain_access(e.epilogue, n.a), b = plain_access(e.epilogue, n.b);
                 if (a.has_value() == b.has_value()) return false;
                 const Access& mask = e.accesses[a ? *a : *b];
@@ -319,7 +319,7 @@ class AttentionRecognition {
             if (t == nullptr) continue;
             const bool mask = out.mask && t == &*out.mask;
             if (mask ? !is_library_number(t->type) : t->type != type) return std::nullopt;
-            // Dimensions of one point lie as in a packed tensor.
+            // Dimensions of one point get the stride of a packed tensor.
             int64_t packed = 1;
             for (size_t d = 4; d-- > 0; packed = std::max(packed, t->strides[d] * t->dims[d]))
                 if (t->dims[d] == 1) t->strides[d] = packed;
@@ -327,7 +327,7 @@ class AttentionRecognition {
         }
         return out;
     }
-    /// The product's axis that is none of the rows'.
+    /// The product's axis that is no row axis.
     size_t wide_axis() const {
         size_t out = kNone;
         for (size_t a = 0; a < product_->spatial; ++a)

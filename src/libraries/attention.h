@@ -1,11 +1,11 @@
 #pragma once
-// Attentions: a product with its scale and mask, a softmax along its columns, a second product.
+// Recognition of attention: a product with scale and mask, a softmax along its columns, a second product.
 
 #include "libraries/operation.h"
 
 namespace tilewright {
 
-/// result = softmax(scale queries keys^T + mask) values, for batch and heads.
+/// result = softmax(scale queries keys^T + mask) values, per batch and head.
 struct LibraryAttention {
     LibraryOperand queries;              ///< [batch, heads, rows, width]
     LibraryOperand keys;                 ///< [batch, heads, columns, width]
@@ -15,7 +15,7 @@ struct LibraryAttention {
     double scale = 1;
 };
 
-/// Of f16 or bf16 operands whose widths are innermost.
+/// Recognises attention with f16 or bf16 operands whose innermost dimension is the width.
 std::variant<LibraryAttention, Refusal> library_attention(const Program& stages);
 
 }  // namespace tilewright

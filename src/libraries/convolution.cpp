@@ -1,6 +1,6 @@
-// Convolutions. The index maps say which axis is what: a dimension of the data that an axis of the result and one of
-// the sum walk, or that has padding or larger steps, is spatial; other axes of the sum count channels, axes of the
-// weights alone count filters, and those of the result that both operands move along count groups.
+// Recognition of convolutions. Index maps determine the role of each axis. A dimension of the data is spatial if both
+// an axis of the result and a reduction axis index it, or if it has padding or a stride. Other reduction axes are
+// channels, axes of the weights alone are filters, and result axes that index both operands are groups.
 
 #include <algorithm>
 #include <optional>
@@ -18,7 +18,7 @@ using Walks = OperandWalks;
 
 /// A spatial dimension.
 struct Window {
-    Walked pixel, tap;  ///< of the result, of the weights
+    Walked pixel, tap;  ///< axes of the result, of the weights
     int64_t step = 1, dilation = 1, begin = 0, extent = 1, stride = 1;
 
     int64_t end() const { return (pixel.extent - 1) * step + (tap.extent - 1) * dilation + 1 - extent - begin; }
@@ -54,7 +54,7 @@ class ConvolutionRecognition {
     }
 
   private:
-    /// Dimension d of the data, if windows slide along it.
+    /// Returns dimension d of the data as a spatial dimension, if it is one.
     std::optional<Window> window(size_t d, int64_t stride) {
         const Expr index = x_.index[d], shape = stages_.values[x_.value].shape[d];
         Window w;
@@ -72,7 +72,7 @@ class ConvolutionRecognition {
         bool passes_ends = false;
         for (const Expr& c : {index, shape - 1 - index}) passes_ends = std::erase(conditions_, c) != 0 || passes_ends;
         if (taps == 0 && w.begin == 0 && !passes_ends && (pixels != 1 || w.step == 1)) return std::nullopt;
-        // Groups and their channels: 2*g + c of c < 2.
+        // Groups and their channels: 2*g + c with c < 2.
         if (pixels == 1 && !passes_ends && w.begin == 0 && w.step == w.tap.extent && is_group(w.pixel.axes[0]))
             return std::nullopt;
         if (pixels > 1 || taps > 1) throw Refusal{"a window over several dimensions at a time"};
@@ -92,8 +92,8 @@ class ConvolutionRecognition {
         return axes;
     }
 
-    /// What counts the images. A picture has two spatial dimensions at least: one without windows may be among them,
-    /// and so may a third that is no image of its own.
+    /// Returns the batch axis. A library's image has at least two spatial dimensions: a dimension without window may be
+    /// among them, and so may a third that does not merge with the batch.
     Walked images() {
         std::vector<size_t> axes = others(roles_.rows);
         std::vector<Walked> pieces = t_.merged(axes, Walks::kResult);
@@ -115,7 +115,7 @@ class ConvolutionRecognition {
         return t_.one(axes, Walks::kResult, "pictures");
     }
 
-    /// The channels of all groups are one dimension: extent and stride.
+    /// Returns extent and stride of the channels of all groups as one dimension.
     std::pair<int64_t, int64_t> channels(size_t tensor, const Walked& of_group) const {
         const int64_t inner = t_.stride(tensor, of_group), outer = t_.stride(tensor, groups_);
         if (groups_.extent > 1 && of_group.extent > 1 && outer != inner * of_group.extent)
@@ -123,7 +123,7 @@ class ConvolutionRecognition {
         return {groups_.extent * of_group.extent, of_group.extent > 1 ? inner : outer};
     }
 
-    /// [n, c, spatial...] of a tensor: of the data, or of one that lies as the result does.
+    /// Returns [n, c, spatial...] of the data, or of a tensor with the dimensions of the result.
     LibraryOperand picture(size_t tensor, const Walked& of_group) const {
         const auto [c, along_c] = channels(tensor, of_group);
         LibraryOperand o = t_.operand(tensor, {image_}, true);
@@ -133,7 +133,7 @@ class ConvolutionRecognition {
             o.dims.push_back(tensor == Walks::kData ? w.extent : w.pixel.extent);
             o.strides.push_back(tensor == Walks::kData ? w.stride : t_.stride(tensor, w.pixel));
         }
-        // Dimensions of one point, as in a dense tensor whose channels are innermost.
+        // Dimensions of one point get the strides of a dense tensor whose channels are innermost.
         int64_t dense = c;
         for (size_t d = o.dims.size(); d-- > 2; dense *= o.dims[d])
             if (o.dims[d] == 1) o.strides[d] = dense;

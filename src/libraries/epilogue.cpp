@@ -38,8 +38,9 @@ double activate(Activation a, double x) {
 constexpr Activation kActivations[] = {Activation::None, Activation::Relu,    Activation::Gelu, Activation::GeluTanh,
                                        Activation::Silu, Activation::Sigmoid, Activation::Tanh, Activation::HardSwish};
 
-/// Why a node has no place in a library's epilogue. Without comparisons and rounding, a function is determined by its
-/// values at points close to each other. Conversions are to the result's type alone, to which the library rounds too.
+/// Returns why a node is not allowed in a library's epilogue. A function without comparisons and rounding is determined
+/// by its values at a dense set of points. Conversions are allowed only to the result's type, to which the library
+/// rounds too.
 std::optional<Refusal> against(const ScalarNode& n, DType result) {
     switch (n.op) {
         case ScalarOp::Cast:
@@ -67,7 +68,7 @@ std::optional<Refusal> against(const ScalarNode& n, DType result) {
     return Refusal{fmt::format("its epilogue has {}", to_string(n.op))};
 }
 
-/// The epilogue as a function of the sum and of what it reads.
+/// The epilogue as a function of the sum and of its operands.
 class EpilogueFunction {
   public:
     explicit EpilogueFunction(const ScalarBody& body) : body_(body) {
@@ -106,7 +107,7 @@ class EpilogueFunction {
     std::vector<uint32_t> slots_;
 };
 
-/// Whether f is activation(scale * sum + all that is read), compared at points all over where it bends.
+/// Whether f is activation(scale * sum + all operands): compares values, most densely where activations bend.
 bool is_function(const EpilogueFunction& f, Activation activation, double scale) {
     std::vector<double> read(f.slots().size());
     size_t step = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// The epilogue of a contraction as libraries have it: activation(scale * sum + operands).
+// The epilogue of a contraction in the form of libraries: activation(scale * sum + operands).
 
 #include "libraries/operation.h"
 
@@ -11,8 +11,8 @@ struct LibraryEpilogue {
     std::vector<uint32_t> added;  ///< slots
 };
 
-/// `result`: the type to which the last value is rounded. The function is recognised by its values, however it is
-/// written.
+/// `result`: the type to which the last value is rounded. The activation is recognised by its values, not by its
+/// expression.
 std::variant<LibraryEpilogue, Refusal> library_epilogue(const ScalarBody& epilogue, DType result);
 
 }  // namespace tilewright

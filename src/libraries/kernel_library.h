@@ -1,6 +1,6 @@
 #pragma once
-// A vendor's library of kernels: oneDNN, cuBLASLt or cuDNN. Each kernel that it has for an operation is a candidate of
-// its own beside the generated kernel.
+// Interface of a library of kernels: oneDNN, cuBLASLt or cuDNN. Each of its kernels for an operation is a candidate
+// beside the generated kernel.
 
 #include <functional>
 #include <memory>
@@ -12,18 +12,18 @@ namespace tilewright {
 
 using LibraryKernel = std::variant<LibraryOperation, LibraryAttention>;
 
-/// The forms in which the stages of a kernel are a library's; a library may have kernels for one and not for another.
-/// `constants`: per input, whether it is a constant of the model; empty: none is.
+/// Returns the library operations that the stages of a kernel correspond to; a library may have kernels for only some
+/// of them. `constants`: per input, whether it is a constant of the model; empty: none is.
 std::variant<std::vector<LibraryKernel>, Refusal> library_kernels(const Program& stages,
                                                                   const std::vector<bool>& constants = {});
 
-/// Under which conditions a library's kernel runs.
+/// The conditions under which a library kernel runs.
 struct LibraryConditions {
-    int threads = 1;                       ///< of a CPU
-    Precision precision = Precision::F32;  ///< to which f32 operands may be rounded
+    int threads = 1;                       ///< of the CPU
+    Precision precision = Precision::F32;  ///< type to which f32 operands may be rounded
 };
 
-/// `Call`: what runs a kernel, for host pointers or for device pointers and a stream.
+/// `Call`: the callable of a kernel, for host pointers or for device pointers and a stream.
 template <typename Call>
 class KernelLibrary {
   public:
@@ -35,15 +35,15 @@ class KernelLibrary {
         std::function<std::shared_ptr<const Call>()> make;
     };
 
-    /// "oneDNN 2.6.3": measurements are kept by it.
+    /// "oneDNN 2.6.3": part of the key of measurements.
     virtual std::string name() const = 0;
-    /// Why the library has no kernel for the operation, as far as the operation alone decides. Cheap.
+    /// Returns why the library has no kernel, as far as the operation alone decides. Cheap.
     virtual std::optional<Refusal> refusal(const LibraryKernel& operation) const = 0;
-    /// The library's kernels, in its own order, at most `most`; at least one. From any thread.
+    /// Returns 1 to `most` kernels of the library, in its order. Thread-safe.
     virtual std::variant<std::vector<Candidate>, Refusal> candidates(const LibraryKernel& operation,
                                                                      const LibraryConditions& conditions,
                                                                      size_t most) const = 0;
-    /// Throws RuntimeError with the reason where it turns out that the library cannot run the kernel.
+    /// Throws RuntimeError with the reason if the library cannot run the kernel.
     std::shared_ptr<const Call> make(const Candidate& candidate) const { return candidate.make(); }
 };
 

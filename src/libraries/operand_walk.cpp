@@ -10,9 +10,9 @@ namespace tilewright {
 
 namespace {
 
-Expr whole(const Atom& atom) { return atom.a + atom.b * 2; }  // only its variables count
+Expr whole(const Atom& atom) { return atom.a + atom.b * 2; }  // only its variables matter
 
-/// The stride of a dimension of one element is free: a library expects the one that a dense tensor would have.
+/// Gives dimensions of one element the stride that a dense tensor would have, as libraries expect it.
 void name_strides_of_ones(LibraryOperand& o) {
     std::vector<size_t> order(o.dims.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -43,7 +43,7 @@ OperandWalks::OperandWalks(const Program& stages, const TensorExpr& e) : stages_
 void OperandWalks::add(ValueId value, const std::vector<Expr>& index, bool constant) {
     One t;
     const auto in = std::find(stages_.inputs.begin(), stages_.inputs.end(), value);
-    t.number = static_cast<size_t>(in - stages_.inputs.begin());  // of the one output: behind the inputs
+    t.number = static_cast<size_t>(in - stages_.inputs.begin());  // the output comes after the inputs
     t.type = stages_.values[value].dtype;
     t.constant = constant;
     if (t.type != DType::F32 && t.type != DType::F16 && t.type != DType::BF16)
@@ -127,7 +127,7 @@ bool OperandWalks::follows(size_t outer, const Walked& inner) const {
     });
 }
 
-/// What offset each axis adds alone, where they add up.
+/// Returns the offset that each axis contributes alone, if the contributions are additive.
 std::vector<std::vector<int64_t>> OperandWalks::places_of(Expr offset) const {
     for (const Term& term : offset.terms()) {
         std::set<Var> vars;

@@ -1,5 +1,5 @@
 #pragma once
-// How the axes of an expression walk through the tensors of a kernel, and which of them are one dimension.
+// Strides of a kernel's tensors along the axes of an expression, and axes that merge into one dimension.
 
 #include <string>
 #include <vector>
@@ -10,21 +10,21 @@ namespace tilewright {
 
 Expr flat_offset(const std::vector<Expr>& shape, const std::vector<Expr>& index);
 
-/// An axis of the expression, or several that all tensors walk as one.
+/// An axis of the expression, or several that merge into one in all tensors.
 struct Walked {
     std::vector<size_t> axes;  ///< outermost first
     int64_t extent = 1;
 };
 
-/// The tensors of a contraction: data, weights, result, then what the epilogue reads. Members throw Refusal where no
-/// strides describe a tensor.
+/// The tensors of a contraction: data, weights, result, then the operands of the epilogue. Members throw Refusal where
+/// no strides describe a tensor.
 class OperandWalks {
   public:
     enum : size_t { kData, kWeights, kResult };
 
     OperandWalks(const Program& stages, const TensorExpr& e);
 
-    /// `constant`: by the place of every element in place of strides.
+    /// `constant`: store the position of every element instead of strides.
     void add(ValueId value, const std::vector<Expr>& index, bool constant);
 
     size_t size() const { return all_.size(); }
@@ -35,17 +35,17 @@ class OperandWalks {
     int64_t stride(size_t t, size_t axis) const { return all_[t].strides[axis]; }
     int64_t stride(size_t t, const Walked& w) const { return w.axes.empty() ? 0 : stride(t, w.axes.back()); }
 
-    /// Those axes, merged where all tensors walk them as one, outermost first in the order of tensor `by`.
+    /// Returns the axes, merged where all tensors allow it, outermost first in the order of tensor `by`.
     std::vector<Walked> merged(std::vector<size_t> axes, size_t by) const;
-    /// One axis of all of them. `what`: for the reason.
+    /// Merges all axes into one, else throws Refusal. `what`: for the reason.
     Walked one(const std::vector<size_t>& axes, size_t by, const char* what) const;
 
-    /// The operand with these dimensions; those that it does not move along are 1, unless it is to have them all.
+    /// Returns the operand with these dimensions; dimensions along which it is constant are 1 unless `whole`.
     LibraryOperand operand(size_t t, const std::vector<Walked>& dims, bool whole) const;
 
   private:
     struct One {
-        size_t number = 0;  ///< of the kernel: inputs, then outputs
+        size_t number = 0;  ///< in the kernel: inputs, then outputs
         DType type = DType::F32;
         bool constant = false;
         std::vector<int64_t> strides;              ///< per axis

@@ -9,7 +9,7 @@ namespace tilewright {
 
 namespace {
 
-constexpr size_t kMostDims = 12;  // of the tensors of any library
+constexpr size_t kMostDims = 12;  // limit of all libraries for a tensor
 
 using Walks = OperandWalks;
 
@@ -43,7 +43,7 @@ class Recognition {
         size_t data = 0, weights = 1;  // factors
         const auto slot = [&](size_t factor) { return *contraction_.factors[factor].slot; };
         if (slides(e_->accesses[slot(weights)])) std::swap(data, weights);
-        // The right operand of a product is the one along which the result's elements lie side by side.
+        // The right operand of a product is the one that depends on the result's contiguous axis.
         if (!convolution && !walks_result(slot(weights)) && walks_result(slot(data))) std::swap(data, weights);
         const Access &x = e_->accesses[slot(data)], &w = e_->accesses[slot(weights)];
         const Walks t = walks(x, w, convolution);
@@ -78,11 +78,11 @@ class Recognition {
         return k < constants_.size() && constants_[k];
     }
 
-    /// Whether a window slides over the operand: a dimension that both an axis of the result and one of the sum walk,
-    /// or one whose ends are passed, or that is walked in larger steps.
+    /// Whether a window slides over the operand: an axis of the result and a reduction axis index the same dimension,
+    /// or the dimension has padding or a stride.
     bool slides(const Access& a) const {
         if (!a.valid.empty()) return true;
-        if (a.index.size() < 2) return false;  // a tensor of one dimension hides those that it had
+        if (a.index.size() < 2) return false;  // a flattened tensor does not show its dimensions
         return std::any_of(a.index.begin(), a.index.end(), [&](Expr i) {
             bool spatial = false, summed = false;
             const std::vector<Var> vars = variables(i);
@@ -93,7 +93,7 @@ class Recognition {
         });
     }
 
-    /// Whether the operand moves along the axis along which the result's elements lie side by side.
+    /// Whether the operand depends on the result's contiguous axis.
     bool walks_result(uint32_t slot) const {
         const Expr out = flat_offset(stages_.values[stages_.outputs[0]].shape, result_index(*e_));
         for (size_t a = 0; a < e_->spatial; ++a) {
@@ -106,7 +106,7 @@ class Recognition {
         return false;
     }
 
-    /// Rows are of the data, columns of the weights. Axes of one point have no role.
+    /// Rows are axes of the data, columns of the weights. Axes of one point have no role.
     ContractionAxes roles_of(bool swapped) const {
         ContractionAxes roles = axes(*e_, contraction_);
         if (swapped) std::swap(roles.rows, roles.columns);
@@ -122,7 +122,7 @@ class Recognition {
                                   rows = t.merged(roles.rows, Walks::kResult),
                                   columns = t.merged(roles.columns, Walks::kResult);
         const Walked sum = t.one(roles.sum, t.constant(Walks::kData) ? Walks::kWeights : Walks::kData, "sums");
-        // Of rows and columns that lie in several pieces all but the last are batches, along which one operand is
+        // If rows or columns do not merge into one axis, all but the last are batch axes along which one operand is
         // broadcast.
         std::vector<Walked> front = batch;
         for (const auto* list : {&rows, &columns})
@@ -179,7 +179,7 @@ std::variant<std::vector<LibraryOperation>, Refusal> library_operations(const Pr
             }
         };
         if (stage.has_windows()) add(true);
-        add(false);  // the strides of a product describe some windows as well
+        add(false);  // the strides of a product describe some windows too
         if (found.empty()) return *std::move(first);
     } catch (Refusal& refusal) {
         return std::move(refusal);

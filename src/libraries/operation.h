@@ -1,7 +1,7 @@
 #pragma once
-// What the stages of a kernel compute, in the terms of a library of kernels: a product of matrices or a convolution,
-// with its epilogue. Recognised by what the tensor expression computes; operators play no part. oneDNN, cuBLASLt and
-// cuDNN all start from this.
+// What the stages of a kernel compute, as an operation of a kernel library: a matrix product or a convolution, with its
+// epilogue. It is recognised from the tensor expression, not from ONNX operators. oneDNN, cuBLASLt and cuDNN share this
+// form.
 
 #include <string>
 #include <variant>
@@ -11,22 +11,22 @@
 
 namespace tilewright {
 
-/// Why a kernel is none of a library's.
+/// The reason why no library operation fits a kernel.
 struct Refusal {
     std::string reason;
 };
 
-/// What follows sum * scale + operands. All of them keep a NaN.
+/// The function after sum * scale + operands. All of them propagate NaN.
 enum class Activation : uint8_t { None, Relu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, HardSwish };
 
-/// A tensor with the dimensions that the library gives it.
+/// A tensor with the dimensions of the library operation.
 struct LibraryOperand {
-    size_t tensor = 0;  ///< of the kernel: inputs, then outputs
+    size_t tensor = 0;  ///< number in the kernel: inputs, then outputs
     DType type = DType::F32;
     std::vector<int64_t> dims;
     std::vector<int64_t> strides;  ///< elements, per dimension
-    /// Of a constant, in place of strides: per dimension, per position, the element's distance from the first one.
-    /// Packed weights have no strides.
+    /// For a constant instead of strides: per dimension and position, the element's offset from the first one. Packed
+    /// weights have no strides.
     std::vector<std::vector<int64_t>> places;
 
     bool is_constant() const { return !places.empty(); }
@@ -39,21 +39,21 @@ struct LibraryOperation {
     /// A convolution: data [n, c, spatial...], weights [groups, o / groups, c / groups, window...], result
     /// [n, o, spatial...], of 2 or 3 spatial dimensions.
     LibraryOperand data, weights, result;
-    /// Of a convolution, per spatial dimension. Padding is of zeros; padding at the end may be < 0.
+    /// Of a convolution, per spatial dimension. Padding is zero; padding at the end may be < 0.
     std::vector<int64_t> strides, dilations, begins, ends;
     double scale = 1;
-    std::vector<LibraryOperand> added;  ///< dimensions of the result, 1 where one element is for all
+    std::vector<LibraryOperand> added;  ///< dimensions of the result, or 1 (broadcast)
     Activation activation = Activation::None;
 
     size_t spatial_dims() const { return strides.size(); }
-    /// Whether `added[i]` is one number for each column, or channel, contiguous.
+    /// Whether `added[i]` has one contiguous element per column or channel.
     bool is_bias(size_t i) const;
-    /// Whether `added[i]` lies as the result does: a residual.
+    /// Whether `added[i]` has the layout of the result: a residual.
     bool is_residual(size_t i) const;
 };
 
-/// The forms that the stages have. A convolution comes before the product that it is as well. `constants`: per input,
-/// whether it is a constant of the model; empty: none is.
+/// Returns the operations that the stages match; a convolution comes before the product that equals it. `constants`:
+/// per input, whether it is a constant of the model; empty: none is.
 std::variant<std::vector<LibraryOperation>, Refusal> library_operations(const Program& stages,
                                                                         const std::vector<bool>& constants = {});
 

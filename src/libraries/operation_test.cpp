@@ -1,4 +1,4 @@
-// Which kernels a library of neural network primitives computes as well.
+// The library operations that kernels correspond to.
 
 #include "libraries/operation.h"
 
@@ -77,7 +77,7 @@ TEST(LibraryOperation, KnowsHowTensorsLie) {
     EXPECT_THAT(scores.data.strides, ElementsAre(5120, 16, 128, 1));
     EXPECT_THAT(scores.weights.dims, ElementsAre(2, 8, 16, 48));
     EXPECT_THAT(scores.weights.strides, ElementsAre(6144, 768, 1, 16));
-    // Rows of a batch that lie behind each other are rows. The operand on the right is the one whose columns are.
+    // Contiguous rows of a batch merge. The right operand is the one with the result's columns.
     const LibraryOperation rows = library_op_of(R"(program p {
   input b: f32[32, 40]
   input a: f32[3, 20, 32]
@@ -86,7 +86,7 @@ TEST(LibraryOperation, KnowsHowTensorsLie) {
 })");
     EXPECT_THAT(rows.data.dims, ElementsAre(60, 32));
     EXPECT_EQ(rows.data.tensor, 1u);
-    // Packed weights have no strides, and need none.
+    // Packed weights are described by positions instead of strides.
     const std::string packed = R"(program p {
   input a: f32[20, 32]
   input b: f32[3, 32, 16]
@@ -116,7 +116,7 @@ TEST(LibraryOperation, SeesMatricesInTensorsOfOneDimension) {
     EXPECT_THAT(op.result.strides, ElementsAre(32, 1));
 }
 
-/// Pictures of channels side by side, 3x3 windows in steps of 2, padded by 1.
+/// Images in NHWC layout, 3x3 windows with stride 2, padded by 1.
 std::string picture(const std::string& valid, const std::string& rows = "2*i1 + i5 - 1") {
     return "program p {\n  input x: f32[1, 16, 20, 8]\n  input w: f32[24, 8, 3, 3]\n  input b: f32[24]\n"
            "  y: f32[1, 8, 10, 24] = [1, 8, 10, 24] sum(i4 < 8, i5 < 3, i6 < 3) mul(@0, @1) then max(add(acc, @2), "
@@ -200,7 +200,7 @@ TEST(LibraryOperation, HasUpToThreeSpatialDimensions) {
     EXPECT_EQ(op.spatial_dims(), 3u);
     EXPECT_THAT(op.data.dims, ElementsAre(1, 3, 5, 6, 7));
     EXPECT_THAT(op.weights.dims, ElementsAre(1, 4, 3, 2, 3, 3));
-    // One of three has no window, and images that are not one behind the other with it.
+    // One of three dimensions has no window and does not merge with the batch.
     const LibraryOperation flat = library_op_of(R"(program p {
   input x: f32[2, 3, 5, 6, 7]
   input w: f32[4, 3, 3, 3]
@@ -227,7 +227,7 @@ TEST(LibraryOperation, HasGroups) {
     EXPECT_TRUE(op.is_bias(0));
 }
 
-/// The data of a convolution without padding is strided like a product's: it has both forms.
+/// The data of a convolution without padding has the strides of a product: it matches both operations.
 TEST(LibraryOperation, HasTheFormsOfAConvolutionAndOfAProduct) {
     const auto forms = library_operations(parse_program(R"(program p {
   input x: f32[50, 16]
