@@ -301,7 +301,7 @@ class Sharing {
         return out;
     }
 
-    /// Bounds the search: comparing all pairs of all rows takes rows x columns^2 per extracted pair.
+    /// Bounds the cost: comparing all pairs of all rows takes rows x columns^2 per extracted pair.
     static constexpr size_t kMaxPaired = 4096;
 
     void share_pairs(std::vector<std::map<size_t, double>>& sums) {

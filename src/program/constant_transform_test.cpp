@@ -79,7 +79,7 @@ TEST(ConstantTransform, numbers_rows_and_columns_with_the_last_axis_fastest) {
         "[4, 16] sum(i2 < 2, i3 < 3) weigh(table{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}(index(6*(i0 % 2) + 3*i2 + i3)),"
         " @0) where @0 = x[i2, i3, i1]");
     const ConstantTransform map = map_of(e);
-    EXPECT_EQ(map.row_at({3, 7, 0, 0}), 1U);  // of two, again and again
+    EXPECT_EQ(map.row_at({3, 7, 0, 0}), 1U);  // two rows, periodically
     std::vector<int64_t> axes = {3, 7, 0, 0};
     map.to_column(5, axes);
     EXPECT_EQ(axes, (std::vector<int64_t>{3, 7, 1, 2}));

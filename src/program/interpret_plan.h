@@ -21,7 +21,7 @@ struct Check {
 
 struct AccessPlan {
     bool used = false;
-    Tensor tensor;  ///< small floats are widened in advance when that pays off
+    Tensor tensor;  ///< small floats are widened in advance where that is faster
     DType dtype = DType::F32;
     Form address;                  ///< row-major element number
     std::vector<Check> checks;     ///< dimensions whose index is not proved in bounds

@@ -16,8 +16,8 @@ struct RandomProgramOptions {
 
 /// A valid program determined by `seed`, built in about `size` steps: elementwise operators with broadcasting, casts,
 /// transposes, reshapes, strided slices, pads, concatenations, gathers, reductions, matrix products, convolutions,
-/// softmax and layer normalisation. A smaller size gives a prefix of the same program, so a failure shrinks by
-/// lowering it. Magnitudes stay moderate; the outputs are one or more values without other readers.
+/// softmax and layer normalisation. A smaller size gives a prefix of the same program, so that a failing case can be
+/// reduced. Magnitudes stay moderate; the outputs are one or more values without other readers.
 Program random_program(uint64_t seed, int size, const RandomProgramOptions& options = {});
 
 /// Inputs of the declared types with suitable values (indices inside every dimension they may index). Symbols get

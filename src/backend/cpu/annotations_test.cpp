@@ -1,4 +1,4 @@
-// Generated code follows the annotations of tile programs, and gives the same results with any of them.
+// Generated code follows the annotations of tile programs, which never change the results.
 
 #include <gtest/gtest.h>
 
@@ -39,8 +39,8 @@ CacheLevel cache_of(int64_t bytes) {
     return level;
 }
 
-/// How often the code for these annotations has this text, before LLVM optimises it. An annotated program computes what
-/// its stages do.
+/// Counts occurrences of `of` in the unoptimised code with these annotations. The annotated program must compute what
+/// its stages compute.
 int occurrences_annotated(const std::string& of, const std::string& rows, const std::string& annotations) {
     const TileProgram t = product_annotated(rows, annotations);
     if (runs_here(avx2()))
@@ -62,7 +62,7 @@ int occurrences_annotated(const std::string& of, const std::string& rows, const 
 
 constexpr const char* kMultiplyAdd = "call <8 x float> @llvm.fma.v8f32(";
 
-/// Those of the sums, and those of the epilogue's exponentials.
+/// Multiply-adds of the reduction and of the epilogue's exponentials.
 int multiply_adds_annotated(const std::string& rows, const std::string& annotations) {
     return occurrences_annotated(kMultiplyAdd, rows, annotations);
 }
@@ -72,7 +72,7 @@ TEST(AnnotatedCode, accumulators) {
     EXPECT_EQ(multiply_adds_annotated("1", " accumulators 2"), one + 2);  // two steps of two vectors
     EXPECT_EQ(multiply_adds_annotated("1", " accumulators 4"), one + 6);
     EXPECT_EQ(multiply_adds_annotated("1", " accumulators 4 in_flight 4"), one + 2);
-    EXPECT_EQ(multiply_adds_annotated("1", ""), one + 6);  // as derived
+    EXPECT_EQ(multiply_adds_annotated("1", ""), one + 6);  // derived annotation
 }
 
 TEST(AnnotatedCode, tails) {
@@ -85,7 +85,7 @@ TEST(AnnotatedCode, tails) {
     EXPECT_EQ(tiles(" tail s0 [1 8]"), clamped + row);
     EXPECT_EQ(tiles(" tail s0 [1 2 8]"), clamped + 3 * row);
     EXPECT_EQ(tiles(" tail s0 [1 2 8] shift"), clamped + 3 * row);
-    EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4 5 6 8] shift"));  // as derived
+    EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4 5 6 8] shift"));  // derived annotation
 }
 
 TEST(AnnotatedCode, prefetches) {
@@ -102,7 +102,7 @@ TEST(AnnotatedCode, non_temporal_stores) {
     constexpr const char* kNonTemporal = "!nontemporal";
     EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", ""), 0);
     EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", " non_temporal never"), 0);
-    EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", " non_temporal above 512"), 0);  // it has 512 bytes
+    EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", " non_temporal above 512"), 0);  // its size is 512 bytes
     Target target = avx2();
     const auto stores = [&](const std::string& rows, const std::string& annotations) {
         return print_emitted(product_annotated(rows, annotations), target).find(kNonTemporal) != std::string::npos;
@@ -115,7 +115,7 @@ TEST(AnnotatedCode, non_temporal_stores) {
     EXPECT_FALSE(stores("8", " non_temporal never"));
 }
 
-/// Other threads must see what a task has written when it is done.
+/// Other threads must see a task's stores when it is done.
 TEST(AnnotatedCode, non_temporal_stores_of_a_buffer_end_with_a_fence) {
     const auto code = [](const std::string& annotations) {
         const TileProgram t = parse_tile_program(R"(tile product {
@@ -147,10 +147,10 @@ parallel s0 by 8 {
 TEST(AnnotatedCode, epilogue_loops) {
     const int unrolled = multiply_adds_annotated("8", " accumulators 1 epilogue_loop []");
     const int looped = multiply_adds_annotated("8", " accumulators 1 epilogue_loop [s0]");
-    EXPECT_EQ(unrolled - 16, 8 * (looped - 16));  // 16 are the sums'
+    EXPECT_EQ(unrolled - 16, 8 * (looped - 16));  // 16 belong to the reduction
     EXPECT_EQ(multiply_adds_annotated("8", " accumulators 1 epilogue_loop [s0] vectors 17"), unrolled);
     EXPECT_EQ(multiply_adds_annotated("8", " accumulators 1 epilogue_loop [s0] steps 9"), unrolled);
-    EXPECT_EQ(multiply_adds_annotated("8", " accumulators 1"), looped);  // as derived
+    EXPECT_EQ(multiply_adds_annotated("8", " accumulators 1"), looped);  // derived annotation
 }
 
 TEST(AnnotatedCode, cuts) {
@@ -194,7 +194,7 @@ TEST(AnnotatedCode, is_the_same_where_annotations_are_derived_before) {
     }
 }
 
-/// The program with the annotations that `choose` gives each compute, those left out that are not legal for it.
+/// Adds the annotations that `choose` gives each compute, except those that are illegal for it.
 TileProgram annotated_where_legal(TileProgram program,
                                   const std::function<std::vector<Annotations>(const StageSite&)>& choose) {
     const TileProgram given = program;

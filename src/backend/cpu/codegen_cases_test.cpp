@@ -1,4 +1,4 @@
-// Machine code of schedules written by hand: one for each way in which tiles do not fit.
+// Machine code of hand-written schedules, one for each way in which tiles do not divide an extent.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::vector<Target> isas() {
     return out;
 }
 
-/// The code gives exactly what the stages give, for all sizes of the symbols.
+/// The code gives exactly the results of the stages, for all sizes of the symbols.
 void right(const schedule_cases::Case& c) {
     const TileProgram& t = c.program;
     ASSERT_EQ(verify(t), std::vector<std::string>()) << print(t);
@@ -74,7 +74,7 @@ compute 0 vector w lanes 8 registers [w=8 q=3] order [c w q] padding partition
 )TW"),
                                         host());
     EXPECT_THAT(code, Not(HasSubstr("gather")));
-    EXPECT_THAT(code, Not(HasSubstr("masked")));  // 56 is 7 vectors; the first begins at its second lane
+    EXPECT_THAT(code, Not(HasSubstr("masked")));  // 56 is 7 vectors; the first starts at its second lane
 }
 
 TEST(CodegenEpilogues, are_written_once_for_a_row_where_they_are_long) {
@@ -89,8 +89,8 @@ TEST(CodegenEpilogues, are_written_once_for_a_row_where_they_are_long) {
         for (size_t at = code.find("fdiv"); at != std::string::npos; at = code.find("fdiv", at + 1)) ++count;
         return count;
     };
-    // Rows [0, 2) have nothing in the third tensor and are written out, the others are finished in a loop: three
-    // divisions a vector, for whole vectors and for the last five columns. Few sums are written out.
+    // Rows [0, 2) are padding in the third tensor and have unrolled epilogues. The others are finished in a loop: three
+    // divisions per vector, for whole vectors and for the last five columns. Few sums are unrolled.
     EXPECT_EQ(divisions("m=22 n=8"), 3 + 3);
     EXPECT_EQ(divisions("m=22 n=16"), 6 + 3);
     EXPECT_EQ(divisions("m=11 n=8"), 13 + 13);

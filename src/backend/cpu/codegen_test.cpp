@@ -1,4 +1,4 @@
-// Whatever the tiles, machine code gives what the tile interpreter gives, and what the stages give.
+// For any tiles, machine code gives the results of the tile interpreter and of the stages.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace test;
 
-/// How a batch of random kernels is made, and how near its results must be.
+/// Parameters of a batch of random kernels, and the tolerance of their results.
 struct Family {
     Target isa;
     int64_t lanes = 16;
@@ -24,7 +24,7 @@ struct Family {
     int size = 3;
 };
 
-/// AVX2, with caches of so many bytes.
+/// AVX2, with caches of this size.
 Target with_cache(int64_t bytes) {
     Target target = avx2();
     for (CacheLevel& c : target.caches) c.bytes = bytes;
@@ -44,7 +44,7 @@ ScalarBody in_doubles(const ScalarBody& body) {
     return out;
 }
 
-/// The same kernel and inputs, with f64 for every f32.
+/// The same kernel and inputs with f64 instead of f32.
 void turn_to_doubles(ScheduledCase& c) {
     Program& stages = c.program.stages;
     for (Value& v : stages.values)
@@ -73,7 +73,7 @@ ScheduledCase made(uint64_t seed, const Family& family) {
     return made;
 }
 
-/// Compiles `many` kernels at a time, as a model's are, and compares them one by one.
+/// Compiles `many` kernels at a time, as for a model, and compares each of them.
 void agree(uint64_t from, uint64_t to, const Family& family) {
     constexpr uint64_t kMany = 32;
     int failures = 0;
@@ -85,7 +85,7 @@ void agree(uint64_t from, uint64_t to, const Family& family) {
         std::vector<CompiledKernel> kernels;
         try {
             kernels = compile(programs, family.isa);
-        } catch (const std::exception&) {  // one by one, to say which
+        } catch (const std::exception&) {  // one by one, to name the failing one
         }
         for (size_t i = 0; i < cases.size(); ++i) {
             const TileProgram& t = cases[i].program;
@@ -156,7 +156,7 @@ TEST(Codegen, writes_past_the_caches_what_only_the_run_knows_to_be_larger) {
     EXPECT_NE(code.find("!nontemporal"), std::string::npos);
     EXPECT_NE(print_assembly(t, target).find("vmovntps"), std::string::npos);
     EXPECT_NE(print_assembly(t, target).find("sfence"), std::string::npos);
-    // Nothing to ask where the size is known.
+    // No test of the size if it is known at compile time.
     EXPECT_EQ(print_assembly(product_of_rows("100", 64), target).find("vmovntps"), std::string::npos);
     EXPECT_NE(print_assembly(product_of_rows("101", 64), target).find("vmovntps"), std::string::npos);
     const CompiledKernel k = compile(t, target);
@@ -189,7 +189,7 @@ size_t prefetches(const std::string& code) {
     return calls;
 }
 
-/// F(2, 3) along rows of pixels with 16 channels: of the next tile's four pixels this one has two.
+/// F(2, 3) along rows of pixels with 16 channels: the current tile has already read two of the next tile's four pixels.
 TEST(Codegen, fetches_what_a_map_s_next_tile_reads_anew) {
     const auto fetches = [](int rows) {
         const std::string code = print_llvm(parse_tile_program(fmt::format(R"(tile map {{
@@ -210,10 +210,10 @@ compute 0 vector s3 lanes 8 registers [s0=4 s3=8 r4=4] order [s0 s1 s2 s3 r4] pa
         return prefetches(code);
     };
     EXPECT_EQ(fetches(400), 2u);
-    EXPECT_EQ(fetches(40), 0u);  // a second-level cache holds all of it
+    EXPECT_EQ(fetches(40), 0u);  // the L2 cache holds all of it
 }
 
-/// 6 rows of 64 floats are 24 lines, of which each step of the sum prefetches its share: 6 floats further in each.
+/// 6 rows of 64 floats are 24 lines; each step of the reduction prefetches its share, 6 floats further on.
 TEST(Codegen, fetches_the_rows_of_a_product_s_next_tile) {
     const auto fetches = [](const std::string& rows, int sum) {
         const std::string code = print_llvm(product_of_rows(rows, sum), host());
@@ -221,10 +221,10 @@ TEST(Codegen, fetches_the_rows_of_a_product_s_next_tile) {
     };
     EXPECT_TRUE(fetches("$rows", 64));
     EXPECT_TRUE(fetches("4096", 64));
-    EXPECT_FALSE(fetches("600", 64));  // a second-level cache holds all of it
+    EXPECT_FALSE(fetches("600", 64));  // the L2 cache holds all of it
 }
 
-/// 6 x 16 sums, to each of which another number is added: 12 vectors of those are asked for before the sum.
+/// 6 x 16 sums plus another operand: its 12 vectors are prefetched before the reduction.
 TEST(Codegen, fetches_what_is_added_to_a_tile_before_its_sum) {
     const auto fetches = [](int rows) {
         const std::string code = print_llvm(parse_tile_program(fmt::format(R"(tile sum {{
@@ -247,7 +247,7 @@ compute 0 vector s1 lanes 8 registers [s0=6 s1=16] order [s1 s0 r2] padding part
         return prefetches(code);
     };
     EXPECT_EQ(fetches(1200), 12u);
-    EXPECT_EQ(fetches(600), 0u);  // a second-level cache holds all of it
+    EXPECT_EQ(fetches(600), 0u);  // the L2 cache holds all of it
 }
 
 TEST(Codegen, fetches_the_next_row_while_it_computes_one) {
@@ -275,11 +275,11 @@ parallel s0 by 1 {{
         return code.find("i64 4096") != std::string::npos && code.find("llvm.prefetch") != std::string::npos;
     };
     EXPECT_TRUE(fetches(4096));
-    EXPECT_FALSE(fetches(16));  // all of it waits in the second level
+    EXPECT_FALSE(fetches(16));  // the L2 cache holds all of it
 }
 
-/// A depthwise convolution: where a whole row of its windows lies outside, a load under an empty mask would be many
-/// times as slow as one from elsewhere.
+/// A depthwise convolution: where a whole row of a window is padding, a load under an empty mask is many times slower
+/// than a load from another address.
 TEST(Codegen, reads_padded_windows_without_masks) {
     const std::string code = print_llvm(parse_tile_program(R"(tile stages {
 stages {
@@ -299,7 +299,7 @@ compute 0 vector s2 lanes 8 registers [s1=4 s2=8 r4=5] order [s0 s1 s2 r3 r4] pa
     EXPECT_EQ(code.find("llvm.masked.load"), std::string::npos);
 }
 
-/// Rows times packed weights of 32 columns a panel, in tiles of 13 x 32.
+/// Rows times weights packed in panels of 32 columns, in tiles of 13 x 32.
 TileProgram product_with_panels(const std::string& rows, int64_t k, int64_t columns) {
     return parse_tile_program(fmt::format(R"(tile stages {{
 stages {{
@@ -326,7 +326,7 @@ int occurrences(const std::string& text, const std::string& of) {
 
 TEST(Codegen, computes_any_number_of_rows_that_only_the_run_counts) {
     if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
-    for (const int64_t k : {5, 16, 19}) {  // one step at a time; four; four and three more
+    for (const int64_t k : {5, 16, 19}) {  // one step at a time; four; four and a tail of three
         const TileProgram t = product_with_panels("$m", k, 64);
         for (const Target* isa : {&avx2(), &avx512()}) {
             if (!runs_here(*isa)) continue;
@@ -345,8 +345,8 @@ TEST(Codegen, computes_any_number_of_rows_that_only_the_run_counts) {
     }
 }
 
-/// A window of 3 x 3 over a padded picture of dynamic sizes, 2 x 4 points a tile. The padding has pieces of one point
-/// at both ends of each axis: code for more points there could never run.
+/// A 3 x 3 window over a padded image of dynamic size, 2 x 4 points per tile. The padded subranges at both ends of each
+/// axis have one point: code for more points would be unreachable.
 TEST(Codegen, has_no_code_for_tiles_that_a_padded_end_cannot_hold) {
     const TileProgram t = parse_tile_program(R"(tile stages {
 stages {
@@ -362,7 +362,7 @@ stage 0 over [s0 s1 s2 r3 r4]
 compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8 r3=3 r4=3] order [s0 s1 s2 r3 r4] padding partition
 }
 )");
-    // Inside, tiles of 2 and 1 rows of 4, 3, 2 and 1 points; tiles of 1 at the ends. Nine multiply-adds a point.
+    // Inside, tiles of 2 and 1 rows of 4, 3, 2 and 1 points; tiles of 1 at the ends. Nine multiply-adds per point.
     constexpr int kRows = 2 + 1 + 1 + 1, kColumns = 4 + 3 + 2 + 1 + 1 + 1;
     EXPECT_LE(occurrences(print_llvm(t, avx2()), "call <8 x float> @llvm.fma"), kRows * kColumns * 9);
     if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
@@ -385,7 +385,7 @@ TEST(Codegen, takes_sums_that_would_wait_for_themselves_in_several_chains) {
     };
     EXPECT_EQ(multiply_adds("1"), 8);   // four steps of two vectors
     EXPECT_EQ(multiply_adds("2"), 8);   // two steps of four
-    EXPECT_EQ(multiply_adds("5"), 10);  // enough as it is
+    EXPECT_EQ(multiply_adds("5"), 10);  // ten independent sums suffice
 }
 
 TEST(Codegen, asks_for_weights_ahead_where_the_hardware_would_not_in_time) {
@@ -393,8 +393,8 @@ TEST(Codegen, asks_for_weights_ahead_where_the_hardware_would_not_in_time) {
         return print_llvm(product_with_panels(rows, 256, columns), host()).find("llvm.prefetch") != std::string::npos;
     };
     EXPECT_TRUE(fetches("8", 1024));
-    EXPECT_FALSE(fetches("3", 1024));  // so few rows are computed as fast as weights come
-    EXPECT_FALSE(fetches("8", 256));   // they stay in the second level
+    EXPECT_FALSE(fetches("3", 1024));  // with so few rows the kernel is bound by the bandwidth of the weights
+    EXPECT_FALSE(fetches("8", 256));   // they stay in the L2 cache
 }
 
 TEST(Codegen, asks_for_the_pixels_of_the_next_windows_once) {
@@ -420,7 +420,7 @@ compute 0 vector s0 lanes 16 registers [s0=16 s1=2 s2=4 {3}] order [{2} r3 r4] p
     };
     EXPECT_EQ(fetches("257", 1, "s1 s2 s0", "r3=3 r4=3"), 8);   // of 4 x 6 pixels two rows of four
     EXPECT_EQ(fetches("257", 2, "s1 s2 s0", "r3=3 r4=3"), 32);  // of 5 x 9 pixels four rows of eight
-    EXPECT_EQ(fetches("257", 1, "s1 s2 s0", "r4=3"), 4);        // the second row of windows, once for each row of taps
+    EXPECT_EQ(fetches("257", 1, "s1 s2 s0", "r4=3"), 4);        // the second row of windows, once per row of taps
     EXPECT_EQ(fetches("257", 1, "s0 s1 s2", "r3=3 r4=3"), 0);   // a step along the row is another stream
     EXPECT_EQ(fetches("$h", 1, "s1 s2 s0", "r3=3 r4=3"), 8);    // its size is dynamic
 }
@@ -439,7 +439,7 @@ stage 0 over [s0 s1]
 compute 0 vector s0 lanes 8 registers [s0=8 s1=8] order [s0 s1] padding partition
 }
 )");
-    // What is behind the whole blocks, up to seven columns, is gathered: 1 + 2 + ... + 6 and 8 vectors.
+    // Up to seven columns after the whole blocks are gathered: 1 + 2 + ... + 6 and 8 vectors.
     EXPECT_EQ(occurrences(print_llvm(t, host()), "call <8 x float> @llvm.masked.gather"), 29);
     if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
     const CompiledKernel code = compile(t, avx2());
@@ -479,7 +479,7 @@ parallel s0 by 16 {{
     const TileProgram twice = scaled("2.0"), thrice = scaled("3.0");
     std::vector<Tensor> x{Tensor(DType::F32, {40})};
     for (int64_t i = 0; i < 40; ++i) x[0].set(i, static_cast<double>(i));
-    // The second time both are there, in the other order and under other numbers.
+    // The second time both are in the cache, in the other order and under other numbers.
     for (const auto& order : {std::vector{&twice, &thrice}, std::vector{&thrice, &twice}}) {
         const std::vector<CompiledKernel> code = compile(order, host(), known);
         EXPECT_EQ(kept().size(), 4u) << "of each kernel the code, and where the code of its tile program is";
@@ -488,12 +488,12 @@ parallel s0 by 16 {{
             for (int64_t i = 0; i < 40; ++i) ASSERT_EQ(y.get(i), static_cast<double>(i) * (order[k] == &twice ? 2 : 3));
         }
     }
-    // Other code: for another machine, of another kernel.
+    // Other code: for another machine, or of another kernel.
     compile(twice, avx2(), known);
     EXPECT_EQ(kept().size(), 6u);
     compile(scaled("4.0"), avx2(), known);
     EXPECT_EQ(kept().size(), 8u);
-    // What is no code any more is made again.
+    // An invalid cache entry is compiled again.
     for (const auto& file : kept()) std::ofstream(file) << "nothing";
     EXPECT_EQ(run_kernel(compile(twice, avx2(), known), twice, x).at(0).get(39), 78);
 }

@@ -55,7 +55,7 @@ T unwrap(llvm::Expected<T> e) {
     return static_cast<T&&>(*e);
 }
 
-/// Raised with every change of target_machine or optimize: code that was kept is from before.
+/// Version of target_machine and optimize; a change invalidates cached code.
 constexpr int kPasses = 1;
 
 std::unique_ptr<llvm::TargetMachine> target_machine(const LlvmCpu& cpu) {
@@ -72,7 +72,7 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const LlvmCpu& cpu) {
     return machine;
 }
 
-/// The generator already chose tiles, vectors and unrolling: what is left is cleaning up.
+/// The generator already chose tiles, vectors and unrolling: only clean-up is left.
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
     llvm::LoopAnalysisManager lam;
     llvm::FunctionAnalysisManager fam;
@@ -105,7 +105,8 @@ struct Emitted {
 
 constexpr const char* kSymbol = "kernel";
 
-/// What the code of a tile program depends on, for this build of the compiler: nothing where the build has no number.
+/// Returns everything that the code of a tile program depends on, for this build of the compiler; empty if the build
+/// has no id.
 std::string text_of(const TileProgram& program, const Target& target, const LlvmCpu& cpu) {
     if (build_id().empty()) return {};
     return fmt::format("emitted by {} LLVM " LLVM_VERSION_STRING " {} {} {} {} {}\n{}", build_id(), cpu.triple,
@@ -113,7 +114,7 @@ std::string text_of(const TileProgram& program, const Target& target, const Llvm
                        print_without_names(program));
 }
 
-/// What is kept of a tile program: all of EmittedKernel, and what its machine code is kept by.
+/// Returns the cache entry of a tile program: all of EmittedKernel, and the key of its machine code.
 std::string text_of(const EmittedKernel& kernel, const std::string& made_of) {
     std::string text = fmt::format("{}\n", kernel.scratch_bytes);
     for (const Var v : kernel.names) text += Expr::var(v).text() + ' ';
@@ -127,7 +128,8 @@ struct KeptKernel {
     std::string made_of;
 };
 
-/// The part of `text` before the first `end`, which is taken off it with the end; nothing where there is none.
+/// Removes the part of `text` up to the first `end`, including it, and returns the part before it; nothing if there is
+/// no `end`.
 std::optional<std::string_view> taken_off(std::string_view& text, char end) {
     const size_t at = text.find(end);
     if (at == std::string_view::npos) return std::nullopt;
@@ -175,7 +177,7 @@ Emitted emit(const TileProgram& program, const Target& target, llvm::TargetMachi
     return out;
 }
 
-/// What decides on the machine code: the code before it is optimised, and what makes machine code of it.
+/// Returns everything that the machine code depends on: the unoptimised module, and the passes and CPU.
 std::string made_of(const llvm::Module& module, const LlvmCpu& cpu) {
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream stream(bytes);
@@ -197,7 +199,7 @@ llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& ma
     return bytes;
 }
 
-/// `key`: what made_of says of the module, where code is kept.
+/// `key`: made_of the module, if there is a cache.
 llvm::SmallVector<char, 0> object_of(llvm::Module& module, const std::string& key, const CodeCache* known,
                                      llvm::TargetMachine& machine) {
     if (known != nullptr)
@@ -213,8 +215,8 @@ struct Compiled {
     llvm::SmallVector<char, 0> object;
 };
 
-/// The machine code of tile programs, one after the other, each from the cache where it is kept. A tile program that
-/// was compiled by this build before is not even made LLVM IR of.
+/// Compiles tile programs one after the other, using cached code. A tile program that this build has compiled before is
+/// not even lowered to LLVM IR.
 class Compiler {
   public:
     Compiler(const Target& target, const CodeCache* known) : target_(target), cpu_(llvm_cpu(target)), known_(known) {}
@@ -238,10 +240,10 @@ class Compiler {
     const Target& target_;
     const LlvmCpu cpu_;
     const CodeCache* known_;
-    std::unique_ptr<llvm::TargetMachine> machine_;  ///< made when the first program needs it
+    std::unique_ptr<llvm::TargetMachine> machine_;  ///< created for the first program that needs it
 };
 
-/// Links the object files, one kernel each, into this process and fills in `run` and `code`.
+/// Links the object files, one kernel each, into this process and sets `run` and `code`.
 void load(std::vector<llvm::SmallVector<char, 0>> objects, std::vector<CompiledKernel>& out) {
     auto machine_builder = unwrap(llvm::orc::JITTargetMachineBuilder::detectHost());
     std::shared_ptr<llvm::orc::LLJIT> jit =
@@ -249,7 +251,7 @@ void load(std::vector<llvm::SmallVector<char, 0>> objects, std::vector<CompiledK
     auto generator =
         unwrap(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(jit->getDataLayout().getGlobalPrefix()));
     jit->getMainJITDylib().addGenerator(std::move(generator));
-    for (size_t i = 0; i < objects.size(); ++i) {  // each has the same name in a library of its own
+    for (size_t i = 0; i < objects.size(); ++i) {  // one library per kernel, since all functions have the same name
         llvm::orc::JITDylib& library = unwrap(jit->createJITDylib(fmt::format("kernel_{}", i)));
         library.addToLinkOrder(jit->getMainJITDylib());
         auto object = std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(objects[i]), false);
@@ -305,7 +307,7 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
                 out[i].scratch_bytes = c.kernel.scratch_bytes;
             }
         } catch (...) {
-            next = programs.size();  // the other threads need not go on
+            next = programs.size();  // stops the other threads
             throw;
         }
     });

@@ -1,4 +1,4 @@
-// A Load copies the part of its box that the task reads.
+// A Load copies only the part of its box that the task reads.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using test::run_kernel;
 
-/// A padded convolution of one dimension over an open number of points, in tasks of 4 items and 48 points.
+/// A padded 1-D convolution over a dynamic number of points, in tasks of 4 items and 48 points.
 constexpr const char* kOpenConvolution = R"(tile conv {
 stages {
 program conv {

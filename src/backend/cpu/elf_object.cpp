@@ -16,12 +16,12 @@ constexpr uint64_t kFarFromCode = 0;
 #else
 constexpr uint16_t kMachine = EM_X86_64;
 constexpr uint32_t kAddress = R_X86_64_64;
-constexpr uint64_t kFarFromCode = 0x10000000;  // SHF_X86_64_LARGE: code does not refer to it by 32-bit offsets
+constexpr uint64_t kFarFromCode = 0x10000000;  // SHF_X86_64_LARGE: not referenced by 32-bit offsets
 #endif
 
 constexpr uint64_t kPage = 4096, kReadBehind = 64;
 
-/// Sections in the order of the file, after the null section.
+/// Sections in file order, after the null section.
 enum Section : uint16_t { kPlan = 1, kWeights, kTable, kRelocations, kSymbols, kStrings, kSectionCount };
 
 class Writer {
@@ -119,7 +119,7 @@ class Writer {
             put(Elf64_Sym{0, ELF64_ST_INFO(STB_LOCAL, STT_SECTION), 0, s, 0, 0});
         put(Elf64_Sym{name_of(o_.symbol), ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT), STV_DEFAULT, kTable, 0,
                       kHead + 8 * o_.kernels.size()});
-        for (size_t k = 0; k < o_.kernels.size(); ++k)  // hidden: a reference's visibility holds for the definition
+        for (size_t k = 0; k < o_.kernels.size(); ++k)  // hidden: a reference's visibility applies to the definition
             put(Elf64_Sym{name_of(kernel_symbol(k)), ELF64_ST_INFO(STB_GLOBAL, STT_NOTYPE), STV_HIDDEN, SHN_UNDEF, 0,
                           0});
     }

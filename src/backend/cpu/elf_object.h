@@ -1,5 +1,5 @@
 #pragma once
-// A relocatable ELF file with data: written directly, as LLVM IR would hold every byte several times.
+// A relocatable ELF file with data. It is written directly, because LLVM IR would hold several copies of every byte.
 
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace tilewright::cpu {
 
-/// Plan, weights and the exported table of a shared object. The table refers to kernel k by kernel_symbol(k), which the
-/// other objects define.
+/// Returns plan, weights and the exported table of a shared object. The table refers to kernel k by kernel_symbol(k),
+/// which the other objects define.
 std::string data_object(const SharedObject& object);
 
 std::string kernel_symbol(size_t k);

@@ -82,7 +82,7 @@ llvm::Value* ExprEmitter::emit_atom(const Atom& a, int lanes) {
 llvm::Value* ExprEmitter::divide(Expr a, Expr b, bool modulo, int lanes) {
     llvm::Value* x = lanes == 0 ? scalar(a) : vector(a, lanes);
     llvm::Value* y = lanes == 0 ? scalar(b) : vector(b, lanes);
-    if (!b.is_constant()) {  // dimensions are never 0 where code runs, but scalars read from data may be
+    if (!b.is_constant()) {  // dimensions are positive where code runs, but scalars read from data may be 0
         llvm::Value* zero = b_.CreateICmpEQ(y, constant(0, lanes));
         y = b_.CreateSelect(zero, constant(1, lanes), y);
     }

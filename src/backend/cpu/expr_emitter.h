@@ -10,8 +10,8 @@
 
 namespace tilewright::cpu {
 
-/// Emits Exprs as i64 scalars or vectors at the builder's insertion point. Variables are bound to LLVM values, scalar
-/// (i64) or per lane (<lanes x i64>).
+/// Emits Exprs as i64 scalars or vectors at the builder's insertion point. Variables are bound to LLVM values, either a
+/// scalar (i64) or one value per lane (<lanes x i64>).
 class ExprEmitter {
   public:
     explicit ExprEmitter(llvm::IRBuilder<>& builder) : b_(builder) {}
@@ -19,7 +19,7 @@ class ExprEmitter {
     void bind(Var v, llvm::Value* value);
     llvm::Value* binding(Var v) const;
     bool is_vector(Var v) const;
-    /// What is known of the variables: divisions of what cannot be negative become cheaper.
+    /// Sets ranges of the variables; divisions of non-negative values become cheaper.
     void set_ranges(const Ranges& ranges) { ranges_ = ranges; }
 
     llvm::Value* scalar(Expr e);

@@ -18,7 +18,7 @@ namespace tilewright::cpu {
 
 namespace {
 
-/// Shared with the threads, as a parked one outlives the call.
+/// Shared with the threads, because a parked thread outlives the call.
 struct Guarded {
     std::mutex mutex;
     std::condition_variable ended;
@@ -63,7 +63,7 @@ void on_bad_alloc(void*, const char* reason, bool) {
     park();
 }
 
-/// Of LLVM and of the generator, whose recursions follow the kernel: independent of the caller's stack.
+/// For LLVM and the generator, whose recursion depth depends on the kernel: independent of the caller's stack.
 constexpr size_t kStackBytes = size_t{16} << 20;
 
 struct Start {
@@ -84,7 +84,7 @@ void* run_thread(void* given) {
     return nullptr;
 }
 
-/// False where the system has no thread left.
+/// Returns false if the system cannot create another thread.
 bool start_thread(Start start) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
@@ -93,7 +93,7 @@ bool start_thread(Start start) {
     auto given = std::make_unique<Start>(std::move(start));
     pthread_t thread{};
     const bool started = pthread_create(&thread, &attributes, run_thread, given.get()) == 0;
-    if (started) static_cast<void>(given.release());  // run_thread has it
+    if (started) static_cast<void>(given.release());  // run_thread owns it
     pthread_attr_destroy(&attributes);
     return started;
 }
@@ -118,7 +118,7 @@ void run_guarded(size_t threads, const std::function<void()>& work) {
         else if (i == 0)
             throw RuntimeError("cannot start a thread to compile on");
         else
-            break;  // the threads that did start share the work
+            break;  // the threads that started do all the work
     }
     guarded->ended.wait(lock, [&] { return guarded->running == 0; });
     if (guarded->failure) std::rethrow_exception(guarded->failure);

@@ -1,5 +1,5 @@
 #pragma once
-// LLVM behind a fence: its fatal errors become exceptions.
+// Runs LLVM so that its fatal errors become exceptions.
 
 #include <cstddef>
 #include <functional>
@@ -7,16 +7,16 @@
 
 namespace tilewright::cpu {
 
-/// Runs `work` on `threads` threads of its own and returns when all calls have. Throws the first exception that one
-/// throws, and InternalError, or RuntimeError where memory ran out, for the first fatal error of LLVM.
+/// Runs `work` on `threads` new threads and returns when all calls have returned. Rethrows the first exception; for the
+/// first fatal error of LLVM throws InternalError, or RuntimeError if memory ran out.
 ///
-/// LLVM ends the process after a fatal error ("Cannot select", out of memory) unless its handler does not return. Its
-/// code is built without exceptions and may hold locks, so that throwing through it is not safe. The handler parks the
-/// thread instead: it sleeps until the process ends, and its stack, module and context are not freed. Fatal errors on
-/// threads that are not of this kind are reported as LLVM does, and end the process as they would.
+/// LLVM ends the process after a fatal error ("Cannot select", out of memory) unless its handler does not return.
+/// LLVM's code is built without exceptions and may hold locks, so that throwing through it is unsafe. The handler
+/// therefore parks the thread until the process ends; its stack, module and context are not freed. Fatal errors on
+/// other threads are reported by LLVM and end the process.
 void run_guarded(size_t threads, const std::function<void()>& work);
 
-/// What the calling thread of run_guarded works on, for the message of a fatal error.
+/// Names the current work of the calling thread of run_guarded, for the message of a fatal error.
 void set_guarded_work(const std::string& name);
 
 }  // namespace tilewright::cpu

@@ -32,7 +32,7 @@ std::string message_of(const std::function<void()>& work) {
     return "no internal error";
 }
 
-/// An instruction of AVX-512, for a CPU without it.
+/// Compiles an AVX-512 instruction for a CPU without AVX-512.
 void compile_what_has_no_code() {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();

@@ -13,15 +13,15 @@
 
 namespace tilewright::cpu {
 
-/// The CPU of a target as LLVM describes it: the host's, or the first with the target's instruction set.
+/// The CPU of a target in LLVM's terms: the host's, or the generic one of the target's instruction set.
 struct LlvmCpu {
     std::string triple;    ///< "x86_64-pc-linux-gnu"
     std::string name;      ///< "znver4", "x86-64-v3"
-    std::string features;  ///< "+avx512f,..." beside those of `name`
+    std::string features;  ///< "+avx512f,...", in addition to those of `name`
 };
 LlvmCpu llvm_cpu(const Target& target);
 
-/// The one signature of generated code. Runs tasks [begin, end) of the kernel's grid (row-major over its parallel
+/// The signature of all generated code. Runs tasks [begin, end) of the kernel's grid (row-major over its parallel
 /// loops). tensors: inputs, then outputs, of TileProgram::stages. names: values of `CompiledKernel::names`. scratch:
 /// 64-byte aligned, `scratch_bytes`, private to the call.
 using KernelFn = void (*)(void* const* tensors, const int64_t* names, int64_t begin, int64_t end, void* scratch);
@@ -29,27 +29,27 @@ using KernelFn = void (*)(void* const* tensors, const int64_t* names, int64_t be
 struct CompiledKernel {
     std::string name;
     KernelFn run = nullptr;
-    std::vector<Var> names;            ///< symbols and scalars the code reads, in order
+    std::vector<Var> names;            ///< symbols and scalars that the code reads, in order
     std::vector<Expr> grid;            ///< trip counts of the parallel loops; their product is the number of tasks
     int64_t scratch_bytes = 0;         ///< per concurrent call
     std::shared_ptr<const void> code;  ///< keeps the machine code alive
     std::string object;                ///< its ELF object file, whose function is `kernel`; empty unless requested
-    /// A library's: computes the kernel in place of `run`, which there is none of then, nor anything else but the name.
+    /// A library kernel to call instead of `run`, which is then null; all other fields but the name are then empty.
     std::shared_ptr<const LibraryCall> library;
 };
 
-/// Compiles the kernels of one model together. Thread-safe: independent calls may run at the same time.
+/// Compiles the kernels of one model. Thread-safe.
 ///
-/// Outputs larger than the target's last cache are written by non-temporal stores: they would be evicted before they
-/// are read, after evicting other data. They must be 64-byte aligned. `known`: the code cache; null: none.
-/// `keep_objects`: CompiledKernel::object is wanted.
+/// Outputs larger than the target's last-level cache are written by non-temporal stores, since they would be evicted
+/// before they are read, after evicting other data. They must be 64-byte aligned. `known`: the code cache; null: none.
+/// `keep_objects`: fill CompiledKernel::object.
 std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const Target& target,
                                     const std::shared_ptr<const CodeCache>& known = nullptr, bool keep_objects = false);
 CompiledKernel compile(const TileProgram& program, const Target& target,
                        const std::shared_ptr<const CodeCache>& known = nullptr);
-/// The LLVM IR before optimisation. Instructions and blocks have numbers in place of names.
+/// Returns the LLVM IR before optimisation, with numbered instructions and blocks.
 std::string print_emitted(const TileProgram& program, const Target& target);
-/// The optimised LLVM IR, and the assembly, for `tilewright dump`.
+/// Return the optimised LLVM IR and the assembly, for `tilewright dump`.
 std::string print_llvm(const TileProgram& program, const Target& target);
 std::string print_assembly(const TileProgram& program, const Target& target);
 

@@ -53,7 +53,7 @@ class KernelEmitter {
                 statements(*body, grid_path_);
             },
             "task");
-        // Other threads read the outputs as soon as all tasks are done.
+        // Other threads read the outputs as soon as all tasks have ended.
         if (has_non_temporal_ && llvm::Triple(m_.getTargetTriple()).isX86())
             b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
         b_.CreateRetVoid();
@@ -83,7 +83,7 @@ class KernelEmitter {
             v->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(c_, {}));
             exprs_.bind(result_.names[i], v);
         }
-        // Every tensor and the scratch are memory of their own: one alias scope each.
+        // Tensors and scratch do not overlap: one alias scope each.
         llvm::MDBuilder md(c_);
         llvm::MDNode* domain = md.createAnonymousAliasScopeDomain(symbol_);
         std::vector<ValueId> values = p_.stages.inputs;
@@ -118,7 +118,7 @@ class KernelEmitter {
         scratch_others_ = others(values.size());
     }
 
-    /// The size with which an output's dynamic size is compared: larger ones are stored non-temporally.
+    /// Returns the threshold for an output's dynamic size in bytes; larger outputs are stored non-temporally.
     std::optional<NonTemporal> compared_size(ValueId v) const {
         std::optional<NonTemporal> above;
         for (const auto& [path, compute] : tree_.computes)
@@ -129,7 +129,7 @@ class KernelEmitter {
         return cache_bytes_ > 0 && p_.near.count(v) == 0 ? std::optional(cache_bytes_) : std::nullopt;
     }
 
-    /// The place of a result that is stored as its annotation says.
+    /// Returns the place of a result with the stores that its annotation requests.
     Place result_place(ValueId v, Place out, const std::optional<NonTemporal>& above) {
         if (!above || *above == kNonTemporalNever) return out;
         const Expr bytes = bytes_of(p_.stages.values[v]);
@@ -176,7 +176,7 @@ class KernelEmitter {
 
     static bool covers(const AxisRange& r, int64_t step) { return r.constant_extent && *r.constant_extent <= step; }
 
-    /// Strips the chain of parallel loops; returns the body inside.
+    /// Strips the nest of parallel loops; returns the body inside.
     const std::vector<Stmt>* grid_loops() {
         ranges_.resize(p_.axes.size());
         const std::vector<Stmt>* body = &p_.body;
@@ -259,7 +259,7 @@ class KernelEmitter {
         return s + ".a" + std::to_string(axis_number);
     }
 
-    /// Remembers where the ranges start here: buffers that live under this loop are addressed relative to it.
+    /// Stores the starts of the current ranges: buffers of this scope are addressed relative to them.
     void enter_scope(const std::vector<size_t>& path) {
         for (const Buffer& buffer : plan_.buffers) {
             if (buffer.scope != path) continue;
@@ -268,8 +268,8 @@ class KernelEmitter {
         }
     }
 
-    /// Where the current range of an axis starts, as an expression that still says what it is a multiple of: packed
-    /// blocks are found without dividing.
+    /// Returns the start of an axis' current range as an expression that preserves its known divisor, so that packed
+    /// blocks are addressed without division.
     Expr start_of(const std::vector<size_t>& path, size_t a) {
         const AxisRange& r = ranges_[a];
         if (const auto* k = llvm::dyn_cast<llvm::ConstantInt>(r.lo)) return k->getSExtValue();
@@ -326,7 +326,7 @@ class KernelEmitter {
         scales_ = online_scales(p_.stages, online_maxima(p_));
     }
 
-    /// Whether the current ranges reach the end of what the stage reduces; null: they certainly do.
+    /// Returns whether the current ranges reach the end of the stage's reduction; null: always.
     llvm::Value* is_final(PrimitiveId stage) {
         llvm::Value* final = nullptr;
         for (size_t k = p_.stages.primitives[stage].expr()->spatial; k < p_.stage_axes[stage].size(); ++k) {
@@ -344,8 +344,8 @@ class KernelEmitter {
         internal_error(__FILE__, __LINE__, "an online maximum has a correction", p_.name);
     }
 
-    /// What the stage does about maxima that are not final yet. `expr` becomes its expression where it rescales what it
-    /// has summed so far.
+    /// Adds the handling of maxima that are not final. If the stage rescales its partial sums, `expr` becomes its
+    /// rescaled expression.
     void add_online(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
         if (compute.online) job.correction = correction_of(p_.stages.primitives[compute.stage].outputs[0]);
         for (size_t i = 0; i < job.expr->accesses.size(); ++i)
@@ -381,7 +381,7 @@ class KernelEmitter {
         emit_stage(b_, exprs_, job);
     }
 
-    /// How far the copy's operand moves in memory for a step along `axis_number`, where that is a constant.
+    /// Returns the stride of the copy's operand along `axis_number`, if it is constant.
     static std::optional<int64_t> copy_stride(const TensorExpr& copy, const Place& from, size_t axis_number) {
         if (from.layout) return std::nullopt;
         const Expr offset = strided_offset(copy.accesses[0].index, from.strides);
@@ -402,7 +402,7 @@ class KernelEmitter {
             micro.vector_axis = last;
             micro.lanes = lanes;
             micro.registers[last] = lanes;
-            // A packing that transposes works on blocks of lanes x lanes.
+            // A packing copy that transposes works on blocks of lanes x lanes.
             for (size_t u = 0; u < last; ++u) {
                 const auto stride = copy_stride(copy, from, u);
                 if (stride && *stride == 1 && copy.extents[u].is_constant() && copy.extents[u].constant() >= lanes)
@@ -435,8 +435,8 @@ class KernelEmitter {
         return r;
     }
 
-    /// The part of dimension d of a copied box that the current ranges read. A task may have fewer points than its
-    /// loops step over, where the extents are known at run time alone:
+    /// Returns the subrange of dimension d of a copied box that the current ranges read. With dynamic extents a task
+    /// may have fewer points than its loop steps:
     ///     8 items of a batch of 1, 48 of 4 pixels: a copy of the whole box is 96 times what is read
     AxisRange copied_range(const Load& load, const Buffer& buffer, size_t d) {
         const AxisRange whole = constant_range(buffer.physical[d]);
@@ -450,7 +450,7 @@ class KernelEmitter {
             if (!linear || !linear->coefficient.is_constant()) return whole;
             const int64_t step = linear->coefficient.constant();
             const AxisRange& r = ranges_[p_.stage_axes[load.stage][a]];
-            if (step < 0) return whole;  // what is read ends at the box's end
+            if (step < 0) return whole;  // the read part ends at the box's end
             if (r.constant_extent || step == 0) {
                 if (step > 0) constant += step * (*r.constant_extent - 1);
                 continue;
@@ -503,7 +503,7 @@ class KernelEmitter {
     void emit_store(const Store& store, const std::vector<size_t>&) {
         const Buffer* buffer = buffer_of_value(store.value);
         TW_CHECK(buffer != nullptr);
-        // The producing stage's axes are the value's dimensions.
+        // The axes of the producing stage are the dimensions of the value.
         const auto producers = p_.stages.producers();
         const PrimitiveId stage = producers[store.value];
         TW_CHECK(p_.stages.primitives[stage].expr()->output_index.empty());

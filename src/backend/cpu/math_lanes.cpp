@@ -14,11 +14,11 @@ bool has_avx512(llvm::IRBuilderBase& b) {
     llvm::SmallVector<llvm::StringRef> features;
     if (!cpu.empty() && llvm::X86::parseArchX86(cpu) != llvm::X86::CK_None)
         llvm::X86::getFeaturesForCPU(cpu, features, /*NeedPlus=*/true);
-    // What is spelled out comes after what the CPU implies: the last mention wins.
+    // Explicit features override those that the CPU implies: the last occurrence counts.
     f->getFnAttribute("target-features").getValueAsString().split(features, ',', -1, /*KeepEmpty=*/false);
     bool has = false;
     for (const llvm::StringRef feature : features) {
-        if (feature.starts_with("+avx512")) has = true;  // each of them implies the foundation
+        if (feature.starts_with("+avx512")) has = true;  // each of them implies AVX-512F
         if (feature == "-avx512f") has = false;
     }
     return has;
@@ -31,7 +31,7 @@ llvm::Value* call_libm(llvm::IRBuilderBase& b, const char* name, llvm::ArrayRef<
     llvm::FunctionCallee callee =
         module->getOrInsertFunction(name, llvm::FunctionType::get(number, parameters, /*isVarArg=*/false));
     auto* function = llvm::cast<llvm::Function>(callee.getCallee());
-    // errno is not read here, so calls may move and merge.
+    // errno is not read here, so that calls may be moved and merged.
     function->setDoesNotAccessMemory();
     function->setDoesNotThrow();
     function->setWillReturn();
@@ -55,7 +55,7 @@ llvm::SmallVector<int> indices(unsigned first, unsigned count) {
     return out;
 }
 
-/// 16 lanes of v from `first` on, undefined past its end.
+/// Returns 16 lanes of v from `first` on, undefined beyond its end.
 llvm::Value* sixteen(llvm::IRBuilderBase& b, llvm::Value* v, unsigned first) {
     llvm::Type* type = v->getType();
     if (!type->isVectorTy()) {

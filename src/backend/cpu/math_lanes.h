@@ -1,5 +1,5 @@
 #pragma once
-// Arithmetic on lanes: LLVM values under C++ operators, so that an approximation reads like its formula.
+// Arithmetic on lanes: C++ operators on LLVM values, so that an approximation reads like its formula.
 //
 //     Real t = fma(x, kLog2E, kRound);  Real n = t - kRound;      // constants are splat to the operand's lanes
 
@@ -17,11 +17,11 @@ constexpr double kLn2High = 0x1.62e43p-1;
 constexpr double kLn2Low = -0x1.05c61p-29;
 
 // Adding it rounds |x| < 2^22 to an integer (half to even) and leaves that integer in the lowest bits of the sum; the
-// other one does so in double precision.
+// second constant does so in double precision.
 constexpr double kRound = 0x1.8p23;
 constexpr double kRoundDouble = 0x1.8p52;
 
-/// `type`'s lanes, with elements of another type: (<8 x float>, i32) -> <8 x i32>; (float, i32) -> i32.
+/// Returns the type with `type`'s lanes and another element type: (<8 x float>, i32) -> <8 x i32>; (float, i32) -> i32.
 inline llvm::Type* with_element(llvm::Type* type, llvm::Type* element) {
     const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type);
     return vector == nullptr ? element : llvm::FixedVectorType::get(element, vector->getNumElements());
@@ -39,13 +39,13 @@ struct Lanes {
 };
 
 struct Mask : Lanes {};  ///< i1
-struct Bits : Lanes {};  ///< integers of the width of the floats they come with
+struct Bits : Lanes {};  ///< integers as wide as the corresponding floats
 struct Real : Lanes {};  ///< float or double
 
 inline Real splat(Real like, double c) { return {{like.b, llvm::ConstantFP::get(like.type(), c)}}; }
 inline Bits splat(Bits like, uint64_t c) { return {{like.b, llvm::ConstantInt::get(like.type(), c)}}; }
 
-/// An operand that is lanes or a constant for all of them.
+/// An operand: lanes, or one constant for all lanes.
 struct RealOrConstant {
     RealOrConstant(Real x) : lanes(x.v) {}     // NOLINT(google-explicit-constructor)
     RealOrConstant(double c) : constant(c) {}  // NOLINT(google-explicit-constructor)
@@ -88,7 +88,7 @@ inline Real select(Mask m, RealOrConstant x, Real y) { return {{m.b, m.b->Create
 inline Real select(Mask m, Real x, double y) { return {{m.b, m.b->CreateSelect(m.v, x.v, splat(x, y).v)}}; }
 inline Bits select(Mask m, Bits x, Bits y) { return {{m.b, m.b->CreateSelect(m.v, x.v, y.v)}}; }
 
-/// The smaller / larger of x and a constant; a NaN in x stays (one vminps / vmaxps).
+/// The smaller / larger of x and a constant; propagates a NaN in x (one vminps / vmaxps).
 inline Real at_most(Real x, double c) { return select(splat(x, c) < x, c, x); }
 inline Real at_least(Real x, double c) { return select(splat(x, c) > x, c, x); }
 
@@ -111,7 +111,7 @@ inline Bits operator<<(Bits x, uint64_t n) { return {{x.b, x.b->CreateShl(x.v, n
 inline Bits shift_right_arithmetic(Bits x, uint64_t n) { return {{x.b, x.b->CreateAShr(x.v, n)}}; }
 inline Bits shift_right_logical(Bits x, uint64_t n) { return {{x.b, x.b->CreateLShr(x.v, n)}}; }
 
-/// c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule: the fewest instructions, as throughput is what loops want.
+/// c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule: the fewest instructions, since loops are bound by throughput.
 template <size_t N>
 Real polynomial(Real x, const double (&c)[N]) {
     static_assert(N >= 2);
@@ -120,14 +120,14 @@ Real polynomial(Real x, const double (&c)[N]) {
     return sum;
 }
 
-/// Whether the function being emitted may use AVX-512F, by its "target-features" attribute.
+/// Whether the "target-features" attribute of the current function contains AVX-512F.
 bool has_avx512(llvm::IRBuilderBase& b);
 
-/// f on 16 lanes at a time, whatever the operands' common lane count is: narrower ones are widened by undefined lanes
-/// (registers alias: it costs nothing), wider ones cut and joined again.
+/// Applies f to 16 lanes at a time for any common lane count of the operands: narrower operands are widened by
+/// undefined lanes (free, since registers alias), wider ones are split and rejoined.
 Real in_sixteens(llvm::ArrayRef<Real> operands, llvm::function_ref<Real(llvm::ArrayRef<Real>)> f);
 
-/// Sets the builder's fast-math flags aside as long as it lives.
+/// Clears the builder's fast-math flags during its lifetime.
 struct Strict {
     explicit Strict(llvm::IRBuilderBase& b) : guard(b) { b.clearFastMathFlags(); }
     llvm::IRBuilderBase::FastMathFlagGuard guard;
@@ -136,7 +136,7 @@ struct Strict {
 /// Calls the C function `name` of doubles for every lane.
 llvm::Value* call_libm(llvm::IRBuilderBase& b, const char* name, llvm::ArrayRef<llvm::Value*> operands);
 
-/// A function of doubles through libm, of floats through `f32`, (Real...) -> Real.
+/// Calls libm for doubles, and `f32`, (Real...) -> Real, for floats.
 template <class Function, class... Operands>
 llvm::Value* emit_function(llvm::IRBuilderBase& b, const char* name, Function f32, Operands... operands) {
     const Strict strict(b);

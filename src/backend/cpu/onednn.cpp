@@ -15,7 +15,7 @@ namespace tilewright::cpu {
 
 namespace {
 
-// Numbers of dnnl_types.h, versions 2.
+// Constants of dnnl_types.h, version 2.
 enum : int { kF32 = 3, kAnyFormat = 1, kCpu = 1, kInference = 96, kDirect = 1, kInOrder = 1, kUserScratchpad = 1 };
 enum : int { kQueryImplementation = 8, kQueryWeights = 131, kQueryScratchpad = 136 };
 enum : int {
@@ -49,11 +49,11 @@ struct Argument {
     int number;
     void* memory;
 };
-/// dnnl_memory_desc_t: 696 bytes in versions 2. They are opaque here.
+/// dnnl_memory_desc_t: 696 bytes in version 2; opaque here.
 struct TensorForm {
     alignas(16) std::byte bytes[1024];
 };
-/// Of a product (2,800 bytes), or a convolution (5,976).
+/// Descriptor of a matrix product (2,800 bytes) or of a convolution (5,976).
 struct Operation {
     alignas(16) std::byte bytes[16384];
 };
@@ -68,7 +68,7 @@ std::vector<int64_t> dense_strides(const std::vector<int64_t>& dims) {
     return strides;
 }
 
-/// Row-major, from wherever they are.
+/// Copies a constant to row-major order from any positions.
 void gather_constant(const LibraryOperand& o, const float* from, float* to) {
     std::vector<size_t> at(o.dims.size(), 0);
     const std::vector<int64_t>& inner = o.places.back();
@@ -91,7 +91,7 @@ struct OneDnn::Functions {
         library.find(version, "dnnl_version");
         const Version& v = *version();
         name = fmt::format("oneDNN {}.{}.{}", v.major, v.minor, v.patch);
-        // Post-operations of two tensors came with 2.0; versions 3 have other functions.
+        // Binary post-operations exist since 2.0; version 3 has another API.
         if (v.major != 2) throw RuntimeError(fmt::format("{}: only versions 2 are known", name));
         if (v.cpu_runtime != kOpenMp && v.cpu_runtime != kSequential)
             throw RuntimeError(fmt::format("{}: its threads are neither OpenMP's nor none", name));
@@ -156,7 +156,7 @@ struct OneDnn::Functions {
         check(form_by_tag(&out, static_cast<int>(dims.size()), dims.data(), kF32, kAnyFormat), "describe a tensor");
         return out;
     }
-    /// `address` may be null, and be set later.
+    /// `address` may be null and set later.
     std::shared_ptr<void> memory(const TensorForm& form, void* address) const {
         void* made = nullptr;
         check(create_memory(&made, &form, engine, address), "describe memory");
@@ -223,7 +223,7 @@ namespace {
 
 using Functions = OneDnn::Functions;
 
-/// So many threads of OpenMP for regions of this thread, until the end of the scope.
+/// Sets the number of OpenMP threads for parallel regions of this thread, until the end of the scope.
 class Threads {
   public:
     Threads(const Functions& call, int threads) : call_(call) {
@@ -242,7 +242,7 @@ class Threads {
     int before_ = 0;
 };
 
-/// dnnl_memory_desc_t is a plain struct, larger than any: what the library gives is copied as far as it goes.
+/// TensorForm is at least as large as dnnl_memory_desc_t, a plain struct: copies the library's bytes.
 TensorForm copy_of(const TensorForm* form) {
     constexpr size_t kBytes = 696;
     TensorForm out{};
@@ -252,7 +252,7 @@ TensorForm copy_of(const TensorForm* form) {
 
 bool is_reference(std::string_view implementation) { return implementation.find("ref") != std::string_view::npos; }
 
-/// What the library made of a kernel, for one number of threads.
+/// The primitive that the library created for a kernel and a number of threads.
 struct Chosen {
     std::shared_ptr<void> primitive;
     TensorForm weights{}, scratchpad{};
@@ -261,7 +261,7 @@ struct Chosen {
 
 class OneDnnCall : public LibraryCall {
   public:
-    /// `implementation`: of implementations(); empty: the library's own choice.
+    /// `implementation`: one of implementations(); empty: the library's own choice.
     OneDnnCall(std::shared_ptr<const Functions> call, LibraryOperation op, int threads, std::string implementation)
         : call_(std::move(call)), op_(std::move(op)), threads_(threads), implementation_(std::move(implementation)) {
         for (size_t i = 0; i < op_.added.size(); ++i)
@@ -315,7 +315,7 @@ class OneDnnCall : public LibraryCall {
         call_->check(call_->wait(stream.get()), "reorder weights");
     }
 
-    /// The library's implementations of the operation, but for references.
+    /// Returns the library's implementations of the operation, except reference implementations.
     std::vector<std::string> implementations() const {
         const Threads with(*call_, threads_);
         std::vector<std::string> out;
@@ -332,7 +332,7 @@ class OneDnnCall : public LibraryCall {
   private:
     class OneDnnRuns;
 
-    /// Weights lie as they were prepared, on any number of threads.
+    /// The weights keep their prepared layout for any number of threads.
     Chosen chosen_for(int threads) const {
         if (threads == threads_) return chosen_;
         const std::lock_guard lock(mutex_);
@@ -341,7 +341,7 @@ class OneDnnCall : public LibraryCall {
                                    : others_.emplace(threads, choose(chosen_.weights, threads)).first->second;
     }
 
-    /// An operation with its attributes, as the library takes it.
+    /// An operation and its attributes, in the library's form.
     struct Description {
         std::unique_ptr<Operation> operation = std::make_unique<Operation>();
         std::shared_ptr<void> attributes;
@@ -360,7 +360,7 @@ class OneDnnCall : public LibraryCall {
         f.check(f.set_post_ops(out.attributes.get(), post_ops.get()), "describe a primitive");
         const TensorForm* bias = bias_ ? &bias_form_ : nullptr;
         if (op_.convolution) {
-            std::vector<int64_t> dilations = op_.dilations;  // counted from 0 there
+            std::vector<int64_t> dilations = op_.dilations;  // 0 means dense there
             for (int64_t& d : dilations) --d;
             f.check(f.describe_convolution(out.operation.get(), kInference, kDirect, &data_, &weights, bias, &result_,
                                            op_.strides.data(), dilations.data(), op_.begins.data(), op_.ends.data()),
@@ -377,8 +377,8 @@ class OneDnnCall : public LibraryCall {
         return implementation;
     }
 
-    /// Every implementation in the library's order, until `accept` takes one: that one, or null. Where several have one
-    /// name, the second is called "jit:avx2 (2)".
+    /// Iterates over implementations in the library's order until `accept` returns true; returns that one, or null. A
+    /// repeated name gets a number: "jit:avx2 (2)".
     std::shared_ptr<void> find_implementation(const Description& d,
                                               const std::function<bool(const std::string&)>& accept) const {
         const Functions& f = *call_;
@@ -419,7 +419,7 @@ class OneDnnCall : public LibraryCall {
         return out;
     }
 
-    /// What follows the sum, in order.
+    /// Appends the operations after the sum, in order.
     void append(void* post_ops) const {
         const Functions& f = *call_;
         const auto function = [&](int algorithm, double alpha, double beta = 0) {
@@ -434,7 +434,7 @@ class OneDnnCall : public LibraryCall {
                 break;
             case Activation::Relu:
                 function(kEltElu, 0);
-                function(kEltLinear, 1);  // -0 becomes 0
+                function(kEltLinear, 1);  // turns -0 into 0
                 break;
             case Activation::Gelu:
                 function(kEltGelu, 0);
@@ -456,7 +456,7 @@ class OneDnnCall : public LibraryCall {
                 break;
         }
     }
-    /// Position among the post-operations of the first operand.
+    /// Position of the first operand among the post-operations.
     int first_added() const { return op_.scale != 1 ? 1 : 0; }
 
     std::shared_ptr<const Functions> call_;
@@ -467,7 +467,7 @@ class OneDnnCall : public LibraryCall {
     TensorForm data_, result_, bias_form_{};
     std::vector<int64_t> weight_dims_;
     std::vector<TensorForm> added_;
-    TensorForm wanted_{};  ///< weights before the library has chosen their layout
+    TensorForm wanted_{};  ///< descriptor of the weights before the library chooses their layout
     Chosen chosen_;
     mutable std::mutex mutex_;
     mutable std::map<int, Chosen> others_;  ///< per number of threads
@@ -516,7 +516,7 @@ class OneDnnCall::OneDnnRuns : public LibraryCall::Runs {
     std::shared_ptr<void> stream_, primitive_;
     std::vector<std::shared_ptr<void>> memories_;
     std::vector<Argument> arguments_;
-    std::vector<size_t> tensors_;  ///< per memory but the last, where that is scratch
+    std::vector<size_t> tensors_;  ///< per memory, except a last one that is scratch
 };
 
 std::unique_ptr<LibraryCall::Runs> OneDnnCall::runs(int threads) const {

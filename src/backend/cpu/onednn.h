@@ -1,25 +1,24 @@
 #pragma once
-// oneDNN, loaded at run time: its implementations of products and convolutions are candidates beside generated kernels.
+// oneDNN, loaded at run time: its matrix products and convolutions are candidates beside generated kernels.
 //
-// Constant weights are reordered once into the primitive's layout; all other tensors keep the plan's layout. The
-// library's threads are OpenMP's: as many as the session has, for the length of the call. Its scratch memory is the
-// session's, so that sessions run at the same time. Its ReLU loses a NaN; ELU with alpha 0 keeps it and takes its
-// place.
+// Constant weights are reordered once into the primitive's layout; all other tensors keep the plan's layout. A call
+// uses as many OpenMP threads as the session has. Scratch memory belongs to the session, so that sessions can run
+// concurrently. oneDNN's ReLU does not propagate NaN; ELU with alpha 0 does and replaces it.
 
 #include "backend/cpu/provider.h"
 #include "base/shared_library.h"
 
 namespace tilewright::cpu {
 
-/// Why oneDNN has no kernel for the operation: it takes f32, and convolutions of two spatial dimensions with constant
-/// weights.
+/// Returns why oneDNN has no kernel for the operation. It has kernels for f32, and for convolutions of two spatial
+/// dimensions with constant weights.
 std::optional<Refusal> onednn_refusal(const LibraryKernel& operation);
 
-/// A copy is the same library. From any thread.
+/// A copy refers to the same library. Thread-safe.
 class OneDnn : public LibraryProvider {
   public:
-    /// Throws RuntimeError that says where it was looked for, what it lacks, or that its version is none that is known.
-    /// `names`: of the library; empty: the usual ones.
+    /// Throws RuntimeError with the searched names, the missing function, or the unsupported version. `names`: of the
+    /// library; empty: the usual ones.
     explicit OneDnn(const std::vector<std::string>& names = {});
     explicit OneDnn(const SharedLibrary& library);
 
@@ -27,7 +26,7 @@ class OneDnn : public LibraryProvider {
     using LibraryProvider::candidates;
     using LibraryProvider::refusal;
     std::optional<Refusal> refusal(const LibraryKernel& operation) const override { return onednn_refusal(operation); }
-    /// `most` 1: the library's own choice, without a list of the others.
+    /// `most` 1: only the library's own choice.
     std::variant<std::vector<Candidate>, Refusal> candidates(const LibraryKernel& operation,
                                                              const LibraryConditions& conditions,
                                                              size_t most) const override;

@@ -1,4 +1,4 @@
-// oneDNN's kernels: the real library's, where it is installed, and one that is fake.
+// Kernels of oneDNN: of the real library, if it is installed, and of a fake one.
 
 #include "backend/cpu/onednn.h"
 
@@ -23,7 +23,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Null, with a word about it, where there is none.
+/// Returns null, with a message, if it is not installed.
 std::shared_ptr<const OneDnn> installed() {
     try {
         return std::make_shared<const OneDnn>();
@@ -39,7 +39,7 @@ class RealOneDnn : public testing::Test {
         if (!library_) GTEST_SKIP() << "oneDNN is not installed";
     }
 
-    /// From -2 to 2, no two rows alike.
+    /// Values from -2 to 2; all rows differ.
     static std::vector<Tensor> inputs_of(const Program& p) {
         std::vector<Tensor> inputs;
         uint64_t seed = 7;
@@ -166,7 +166,7 @@ TEST_F(RealOneDnn, ComputesBatchesOfMatricesThatLieAnyhow) {
   output c
 })",
                  {false, false});
-    // Heads are written in the order that the attention reads.
+    // Heads are stored in the order that the attention reads.
     expect_right(R"(program p {
   input a: f32[40, 32]
   input b: f32[32, 64]
@@ -177,7 +177,7 @@ TEST_F(RealOneDnn, ComputesBatchesOfMatricesThatLieAnyhow) {
                  {false, true, false});
 }
 
-/// Channels side by side; "dilation" and "step" are of both dimensions.
+/// NHWC layout; "dilation" and "step" apply to both dimensions.
 std::string convolution_text(int step, int dilation, int pad, bool row_major, bool depthwise) {
     const int h = 18, w = 21, c = 16, o = depthwise ? c : 24, reach = 2 * dilation + 1;
     const int oh = (h + 2 * pad - reach) / step + 1, ow = (w + 2 * pad - reach) / step + 1;
@@ -273,7 +273,7 @@ TEST_F(RealOneDnn, RunsInSeveralSessionsAtATime) {
 
 // --- a fake library
 
-/// Functions that do nothing and say that all is well, but for those that a test puts in.
+/// Functions that do nothing and return success, except those that a test sets.
 struct Fake {
     std::map<std::string, void*> functions;
     std::vector<std::string> missing;
@@ -318,7 +318,7 @@ TEST(FakeOneDnn, IsTakenOrRefusedWithTheReason) {
     EXPECT_THAT(failure(p), HasSubstr("no function dnnl_matmul_desc_init"));
     p.missing = {"omp_set_num_threads"};
     EXPECT_THAT(failure(p), HasSubstr("no function omp_set_num_threads"));
-    p.functions["dnnl_version"] = version<2, 1>();  // on one thread: needs none of them
+    p.functions["dnnl_version"] = version<2, 1>();  // with one thread it needs none of them
     EXPECT_EQ(failure(p), "oneDNN 2.7.1");
     p.functions["dnnl_version"] = version<3, 2>();
     EXPECT_THAT(failure(p), HasSubstr("only versions 2 are known"));

@@ -1,4 +1,4 @@
-// Machine code of softmax in pieces, on the rows that are hard for it.
+// Machine code of online softmax, on numerically hard rows.
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@ namespace tilewright::cpu {
 
 namespace {
 
-/// The first form of the stages that the library has kernels for, or why there is none.
+/// Returns the first operation of the stages that the library supports, or why there is none.
 std::variant<LibraryKernel, Refusal> accepted_form(const KernelLibrary& library, const Program& stages,
                                                    const std::vector<bool>& weights) {
     auto forms = library_kernels(stages, weights);

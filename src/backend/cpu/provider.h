@@ -1,6 +1,6 @@
 #pragma once
-// Kernels of vendors' libraries on the CPU, candidates beside generated code. What they compute:
-// libraries/kernel_library.h.
+// Library kernels on the CPU as candidates beside generated code. libraries/kernel_library.h describes their
+// operations.
 
 #include <cstdint>
 #include <memory>
@@ -12,40 +12,40 @@
 
 namespace tilewright::cpu {
 
-/// One kernel of a library for one operation. Immutable; from any thread.
+/// One library kernel for one operation. Immutable; thread-safe.
 class LibraryCall {
   public:
     virtual ~LibraryCall() = default;
 
-    /// An input of the stages that is a constant, and has another layout in the library: run() takes it in its place.
+    /// A constant input of the stages with another layout in the library; run() takes the prepared form in its place.
     struct Prepared {
         size_t input = 0;
         int64_t bytes = 0;
         friend bool operator==(const Prepared&, const Prepared&) = default;
     };
     virtual std::vector<Prepared> prepared() const = 0;
-    /// Writes what stands for prepared()[which]. `constant`: as the stages have it; `to`: 64-byte aligned.
+    /// Writes prepared()[which]. `constant`: in the layout of the stages; `to`: 64-byte aligned.
     virtual void prepare(size_t which, const void* constant, void* to) const = 0;
-    /// Scratch memory of one run on so many threads, 64-byte aligned. Throws RuntimeError as runs() does.
+    /// Returns the scratch bytes of one run on `threads` threads; 64-byte aligned. Throws RuntimeError as runs() does.
     virtual int64_t scratch_bytes(int threads) const = 0;
 
-    /// What one run after another needs; one thread at a time.
+    /// The state for consecutive runs; one thread at a time.
     class Runs {
       public:
         virtual ~Runs() = default;
-        /// `tensors`: inputs, then outputs, of the stages. Throws RuntimeError where the library fails.
+        /// `tensors`: inputs, then outputs, of the stages. Throws RuntimeError if the library fails.
         virtual void run(void* const* tensors, void* scratch) = 0;
     };
-    /// On so many threads, of the library's own. Throws RuntimeError.
+    /// Runs on `threads` threads of the library. Throws RuntimeError.
     virtual std::unique_ptr<Runs> runs(int threads) const = 0;
 };
 
 using KernelLibrary = tilewright::KernelLibrary<LibraryCall>;
 
-/// Kernels of a library that are measured for one kernel of a plan, of those that it lists first.
+/// Limit of library kernels that are measured per kernel of a plan: the first that the library lists.
 constexpr size_t kMostLibraryKernels = 4;
 
-/// A library's kernels for the stages of a generated kernel, as tuning and compilation use them.
+/// The interface of tuning and compilation to a library's kernels for the stages of a generated kernel.
 class KernelProvider {
   public:
     using Candidate = KernelLibrary::Candidate;
@@ -55,23 +55,23 @@ class KernelProvider {
     virtual std::string name() const = 0;
     /// "oneDNN 2.6.3, jit:avx2": the name of one kernel in the tuning database, plans and reports.
     std::string name_of(const std::string& kernel) const { return name() + ", " + kernel; }
-    /// Why it has nothing to offer for these stages; nothing where it may. Cheap. `weights`: per input of the stages,
-    /// whether it is a constant of the model; none: no input is.
+    /// Returns the reason if the library has no kernel for these stages; nothing if it may have one. Cheap. `weights`:
+    /// per input of the stages, whether it is a constant of the model; empty: no input is.
     virtual std::optional<std::string> refusal(const Program& stages, const std::vector<bool>& weights) const = 0;
-    /// The library's kernels for so many threads, in its own order, at least one and at most `most`. Throws
-    /// RuntimeError with the reason if there are none.
+    /// Returns 1 to `most` kernels for `threads` threads, in the library's order. Throws RuntimeError with the reason
+    /// if there are none.
     virtual std::vector<Candidate> candidates(const Program& stages, const std::vector<bool>& weights, int threads,
                                               size_t most) const = 0;
 
-    /// The library's own choice. Throws RuntimeError with the reason if there is none.
+    /// Returns the library's own choice. Throws RuntimeError with the reason if there is none.
     std::shared_ptr<const LibraryCall> provide(const Program& stages, const std::vector<bool>& weights,
                                                int threads) const;
-    /// The kernel with this name (name_of). Throws RuntimeError if the library does not list it.
+    /// Returns the kernel with this name (name_of). Throws RuntimeError if the library does not list it.
     std::shared_ptr<const LibraryCall> provide(const Program& stages, const std::vector<bool>& weights, int threads,
                                                const std::string& name) const;
 };
 
-/// A library as a provider of kernels for the first of the stages' forms that it accepts.
+/// Provides a library's kernels for the first of the stages' operations that it accepts.
 class LibraryProvider : public KernelProvider, public KernelLibrary {
   public:
     using Candidate = KernelLibrary::Candidate;

@@ -1,5 +1,5 @@
 #pragma once
-// Runs machine code on tensors that end (or begin) where memory ends, so that a wrong address cannot go unseen.
+// Runs machine code on tensors that end (or begin) at an inaccessible page, so that every out-of-bounds access faults.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@
 
 namespace tilewright::cpu::test {
 
-/// Memory between two inaccessible pages. It ends at the second one, or begins behind the first; all of it holds 0xff:
-/// a NaN, or a large number, wherever a kernel reads what was not written.
+/// Memory between two inaccessible pages. It ends at the second page, or begins after the first. All bytes are 0xff:
+/// reading unwritten memory gives a NaN or a large number.
 class GuardedMemory {
   public:
     enum class Tight { Begin, End };
@@ -50,7 +50,7 @@ class GuardedMemory {
     size_t size_ = 0;
 };
 
-/// Runs `work`; false when it touched memory that it may not. Only for code without objects to destroy: machine code.
+/// Runs `work`; returns false if it faulted. Only for code without objects to destroy: machine code.
 template <class Work>
 bool survives(const Work& work) {
     static thread_local sigjmp_buf back;
@@ -65,8 +65,8 @@ bool survives(const Work& work) {
     return fine;
 }
 
-/// The outputs of the kernel on `inputs`. Its tasks run in two calls, the later ones first. Throws std::runtime_error
-/// where the code reads or writes outside its tensors and scratch.
+/// Returns the outputs of the kernel on `inputs`. Runs its tasks in two calls, the later ones first. Throws
+/// std::runtime_error if the code reads or writes outside its tensors and scratch.
 inline std::vector<Tensor> run_kernel(const CompiledKernel& kernel, const TileProgram& program,
                                       const std::vector<Tensor>& inputs,
                                       GuardedMemory::Tight tight = GuardedMemory::Tight::End) {
@@ -110,7 +110,7 @@ inline std::vector<Tensor> run_kernel(const CompiledKernel& kernel, const TilePr
     return outputs;
 }
 
-/// This machine, and the same with code for other vector instructions.
+/// This machine, and variants with other vector instructions.
 inline const Target& host() {
     static const Target target = host_target();
     return target;
@@ -129,8 +129,8 @@ inline bool runs_here(const Target& target) {
     return host().arch == "x86_64" && target.vector_bits <= host().vector_bits;
 }
 
-/// Empty when the code gives, up to `tolerance` relative to 1 + |x|, what the stages give and what the tile interpreter
-/// gives.
+/// Empty if the results of the code equal those of the stages and of the tile interpreter, up to `tolerance` relative
+/// to 1 + |x|.
 inline std::string disagreement(const CompiledKernel& kernel, const TileProgram& program,
                                 const std::vector<Tensor>& inputs, double tolerance) {
     try {
@@ -156,7 +156,7 @@ inline std::string disagreement(const TileProgram& program, const std::vector<Te
     }
 }
 
-/// What is wrong, and the simplest program with which something still is.
+/// Returns the disagreement, and the simplest program that still has one.
 inline std::string explained(const TileProgram& program, const std::vector<Tensor>& inputs, double tolerance,
                              const Target& target = host()) {
     const std::string wrong = disagreement(program, inputs, tolerance, target);

@@ -26,7 +26,7 @@ namespace tilewright::cpu {
 
 namespace {
 
-/// A folder for the linker's inputs, removed with all that is in it.
+/// A temporary folder for the linker's inputs.
 class LinkFolder {
   public:
     LinkFolder() {
@@ -60,7 +60,7 @@ std::string text_of_link_error(llvm::Error e) {
     return s;
 }
 
-/// The object file with its function `kernel` under another name.
+/// Returns the object file with its function `kernel` renamed.
 std::string renamed(std::string_view object, const std::string& name) {
     auto binary = llvm::object::ObjectFile::createObjectFile(
         llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "kernel"));
@@ -74,7 +74,8 @@ std::string renamed(std::string_view object, const std::string& name) {
     return {bytes.begin(), bytes.end()};
 }
 
-/// The shared library of this process that has the function: generated code calls libm's, and memory functions.
+/// Returns the path of the loaded shared library that contains the function: generated code calls libm and memory
+/// functions.
 std::string library_with(const void* function) {
     Dl_info info{};
     if (::dladdr(function, &info) == 0 || info.dli_fname == nullptr) return {};

@@ -8,7 +8,7 @@
 
 namespace tilewright::cpu {
 
-/// The data that the shared object exports under one symbol (ModelTable in artifact/model_file.h):
+/// The data that the shared object exports as one symbol (ModelTable in artifact/model_file.h):
 ///     magic, ABI version and number of kernels; addresses and sizes of `plan` and of `weights`; address of the table
 ///     of kernels.
 struct SharedObject {
@@ -17,7 +17,7 @@ struct SharedObject {
     uint32_t abi = 0;
     std::vector<std::string_view> kernels;  ///< object files of CompiledKernel::object
     std::string_view plan;
-    /// Placed in a read-only segment of their own, from a page boundary on.
+    /// Placed in separate read-only segments that start at page boundaries.
     struct Block {
         uint64_t offset = 0;
         std::string_view bytes;
@@ -26,8 +26,8 @@ struct SharedObject {
     uint64_t weight_bytes = 0;  ///< of all blocks
 };
 
-/// Writes the shared object to `path`. Equal arguments give equal bytes. Throws RuntimeError where a file cannot be
-/// written, or with LLD's messages.
+/// Writes the shared object to `path`. Equal arguments give equal bytes. Throws RuntimeError with LLD's messages, or if
+/// a file cannot be written.
 void link_shared_object(const SharedObject& object, const std::string& path);
 
 }  // namespace tilewright::cpu

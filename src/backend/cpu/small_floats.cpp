@@ -25,7 +25,7 @@ llvm::GlobalVariable* table(llvm::IRBuilder<>& b, const std::string& name, llvm:
     return new llvm::GlobalVariable(m, contents->getType(), true, llvm::GlobalValue::PrivateLinkage, contents, name);
 }
 
-/// table[index], lane by lane. index: i64.
+/// Returns table[index] per lane. index: i64.
 llvm::Value* look_up(llvm::IRBuilder<>& b, llvm::GlobalVariable* t, llvm::Value* index) {
     llvm::Type* element = llvm::cast<llvm::ArrayType>(t->getValueType())->getElementType();
     const int lanes = lanes_of(index);
@@ -39,8 +39,8 @@ llvm::Value* look_up(llvm::IRBuilder<>& b, llvm::GlobalVariable* t, llvm::Value*
     return out;
 }
 
-/// How |x| finds its code: thresholds[i] is the smallest float that rounds to value i + 1 or more; negative and
-/// positive codes of each value.
+/// Tables that encode |x|: thresholds[i] is the smallest float that rounds to value i + 1 or more; positive and
+/// negative codes per value.
 struct Encoding {
     std::vector<float> thresholds;
     std::vector<uint8_t> positive, negative;
@@ -84,7 +84,7 @@ llvm::Value* emit_float_to_small_float(llvm::IRBuilder<>& b, DType t, llvm::Valu
     size_t steps = 1;
     while (steps < e.positive.size()) steps *= 2;
     e.thresholds.resize(steps, kFloatInfinity);
-    // Compared as integers: the order is that of the magnitudes, also where subnormals count as zero.
+    // Compared as integers: their order is that of the magnitudes, also where subnormals are flushed to zero.
     std::vector<uint32_t> limits;
     for (const float x : e.thresholds) limits.push_back(std::bit_cast<uint32_t>(x));
     llvm::GlobalVariable* thresholds =
@@ -97,7 +97,7 @@ llvm::Value* emit_float_to_small_float(llvm::IRBuilder<>& b, DType t, llvm::Valu
     llvm::Type* i32 = with_lanes(b.getInt32Ty(), lanes);
     llvm::Value* bits = b.CreateBitCast(v, i32);
     llvm::Value* magnitude = b.CreateAnd(bits, llvm::ConstantInt::get(i32, 0x7fffffff));
-    // How many thresholds are no greater: halves of what is left, one after the other.
+    // Binary search: the number of thresholds that are not greater.
     llvm::Value* index = number(0);
     for (size_t half = steps / 2; half >= 1; half /= 2) {
         llvm::Value* limit = look_up(b, thresholds, b.CreateAdd(index, number(half - 1)));
@@ -106,7 +106,7 @@ llvm::Value* emit_float_to_small_float(llvm::IRBuilder<>& b, DType t, llvm::Valu
     const auto codes = [&](const char* what, const std::vector<uint8_t>& c) {
         return look_up(b, table(b, what + name, llvm::ConstantDataArray::get(b.getContext(), c)), index);
     };
-    // Infinity stands behind every threshold but the padding's, and has a code of its own.
+    // Infinity is not below any threshold and has its own code.
     std::vector<uint8_t> positive = e.positive, negative = e.negative;
     positive.resize(steps, positive.back());
     negative.resize(steps, negative.back());

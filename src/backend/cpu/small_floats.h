@@ -1,5 +1,5 @@
 #pragma once
-// Floats of 8 bits and fewer in generated code: by tables, for they are for storage only.
+// Conversions of floats of 8 bits and fewer, by tables: these types are for storage only.
 
 #include <llvm/IR/IRBuilder.h>
 
@@ -7,9 +7,9 @@
 
 namespace tilewright::cpu {
 
-/// Codes (i8, or a vector of them) of type t -> float. As small_float_to_float.
+/// Converts codes (i8, or a vector of them) of type t to float, as small_float_to_float.
 llvm::Value* emit_small_float_to_float(llvm::IRBuilder<>& b, DType t, llvm::Value* codes);
-/// float -> code: to nearest even, saturating. As float_to_small_float.
+/// Converts float to codes: to nearest even, saturating, as float_to_small_float.
 llvm::Value* emit_float_to_small_float(llvm::IRBuilder<>& b, DType t, llvm::Value* v);
 
 }  // namespace tilewright::cpu

@@ -60,7 +60,8 @@ class StageEmitter : public StagePrefetch {
         shared_ = share_sums(*map_);
     }
 
-    /// Whether the register tile holds all rows of the map, so that every weight in it is known.
+    /// Whether the register tile contains all rows of the transform, so that every weight in it is known at compile
+    /// time.
     bool holds_map() const {
         if (!map_) return false;
         for (size_t k = 0; k < map_->rows.size(); ++k) {
@@ -72,7 +73,7 @@ class StageEmitter : public StagePrefetch {
         return true;
     }
 
-    /// A node of the shared sums where the register tile's other axes are at p, once for each such place.
+    /// Emits a node of the shared sums at coordinates p of the register tile's other axes, once per p.
     llvm::Value* shared_sum(size_t node, const Coords& p) {
         llvm::Value*& known = sums_[{node, p}];
         if (known != nullptr) return known;
@@ -130,7 +131,7 @@ class StageEmitter : public StagePrefetch {
 
     // --- one register tile
 
-    /// The accumulators of each sum, in a tile of so many results.
+    /// Chooses the number of accumulators per sum, for a tile of `results` sums.
     void choose_accumulators(size_t results) {
         unrolled_axis_.reset();
         const auto& wanted = m_.annotations.accumulators;
@@ -171,7 +172,8 @@ class StageEmitter : public StagePrefetch {
         forget();
     }
 
-    /// Makes the accumulators of the tile: of the reducer's identity, the first of each sum of what was reduced so far.
+    /// Initialises the accumulators of the tile: to the reducer's identity, or the first of each sum to its partial
+    /// result.
     void start_sums(const std::vector<Coords>& tile) {
         acc_.clear();
         const auto partials = static_cast<size_t>(acc_partials_);
@@ -189,7 +191,7 @@ class StageEmitter : public StagePrefetch {
         });
     }
 
-    /// The tile's sums: accumulators and lanes together.
+    /// Returns the sums of the tile, each combined over its accumulators and lanes.
     std::vector<Val> sums_of(const std::vector<Coords>& tile) {
         std::vector<Val> done;
         const auto partials = static_cast<size_t>(acc_partials_);
@@ -211,7 +213,7 @@ class StageEmitter : public StagePrefetch {
         return done;
     }
 
-    /// Applies the epilogue where the sums are whole, and stores.
+    /// Applies the epilogue if the reduction is complete, and stores.
     void finish_tile(const std::vector<Coords>& tile, const std::vector<Val>& done) {
         const auto finish_one = [&](const Coords& p, const Val& sum) {
             if (job_.correction) store_correction(p, sum);
@@ -232,7 +234,7 @@ class StageEmitter : public StagePrefetch {
         branch(last_, finish);
     }
 
-    /// The axis along which a loop applies the epilogue to the tile (EpilogueLoop); none where it is unrolled.
+    /// Returns the axis along which a loop applies the epilogue to the tile (EpilogueLoop); none: it is unrolled.
     std::optional<size_t> finishing_axis(const std::vector<Coords>& tile) const {
         const auto& wanted = m_.annotations.epilogue_loop;
         if (!wanted || tile.size() < static_cast<size_t>(wanted->vectors)) return std::nullopt;
@@ -243,10 +245,10 @@ class StageEmitter : public StagePrefetch {
         return std::nullopt;
     }
 
-    /// finish_one(p, sum) of all sums of the tile, in a loop along the axis.
+    /// Calls finish_one(p, sum) for all sums of the tile, in a loop along the axis.
     void finish_in_loop(size_t along, const std::vector<Coords>& tile, const std::vector<Val>& done,
                         const std::function<void(const Coords&, const Val&)>& finish_one) {
-        // The sums lie in memory as the loop meets them.
+        // Stores the sums to memory in the order of the loop.
         llvm::Type* type = done[0].v->getType();
         const int64_t steps = regs_[along];
         const size_t a_step = tile.size() / static_cast<size_t>(steps);
@@ -297,13 +299,12 @@ class StageEmitter : public StagePrefetch {
         forget();
     }
 
-    /// Loads, at the insertion point, the vector constants that the blocks use most, as many as leave half of the
-    /// registers to what is computed. LLVM would make them anew in every step: where a tile of sums comes before, it
-    /// thinks of constants as too long-lived, and a broadcast takes the place of a multiply-add. It leaves volatile
-    /// loads where they are.
+    /// Loads, at the insertion point, the vector constants that the blocks use most, in up to half of the registers.
+    /// LLVM would rematerialise them in every step: after a tile of sums it considers their live ranges too long, and a
+    /// broadcast then takes an issue slot of a multiply-add. LLVM does not move volatile loads.
     void constants_in_registers(llvm::Function::iterator from, llvm::Function::iterator to) {
         std::map<llvm::Constant*, std::vector<llvm::Use*>> uses;
-        std::vector<llvm::Constant*> found;  // in the order of the code, which is the same in every run
+        std::vector<llvm::Constant*> found;  // in code order, which is deterministic
         for (auto block = from; block != to; ++block)
             for (llvm::Instruction& i : *block) {
                 if (llvm::isa<llvm::PHINode>(i)) continue;
@@ -325,8 +326,8 @@ class StageEmitter : public StagePrefetch {
         }
     }
 
-    /// Emits the stores of a tile. Where the choice of non-temporal stores depends on a dynamic size there are stores
-    /// of either kind, behind one test for the whole tile.
+    /// Emits the stores of a tile. If a dynamic size decides on non-temporal stores, emits both kinds after one test
+    /// for the whole tile.
     void store_all(const std::function<void()>& stores) {
         sums_.clear();
         llvm::Value* condition = job_.out.non_temporal_if;
@@ -341,7 +342,7 @@ class StageEmitter : public StagePrefetch {
         non_temporal_ = false;
     }
 
-    /// What was reduced so far, as it counts now.
+    /// Returns the partial result, rescaled if needed.
     llvm::Value* before(const Coords& p) {
         llvm::Value* v = load_out(p);
         if (!job_.rescale) return v;
@@ -349,7 +350,7 @@ class StageEmitter : public StagePrefetch {
         return b_.CreateFMul(v, vector_reduces_ ? factor.v : widen(factor));
     }
 
-    /// exp(old - new) of a maximum; 1 where both are the same infinity.
+    /// Stores exp(old - new) of a maximum; 1 if both are the same infinity.
     void store_correction(const Coords& p, const Val& now) {
         llvm::Value* then = load_out(p);
         llvm::Value* same = b_.CreateFCmpOEQ(then, now.v);
@@ -360,7 +361,7 @@ class StageEmitter : public StagePrefetch {
         store_inside(p, {factor, now.is_vector}, *job_.correction);
     }
 
-    /// One step of the reduction for the whole register tile.
+    /// Emits one step of the reduction for the whole register tile.
     void accumulate() {
         forget();
         prefetch_rows();
@@ -390,7 +391,7 @@ class StageEmitter : public StagePrefetch {
             next = emit_combine(b_, e_.reducer, acc_type_, acc,
                                 widen(evaluate(e_.body, body_mask_, e_.body.root(), p, {})));
         }
-        // Lanes beyond the end of a vectorised reduction keep what they had.
+        // Lanes beyond the end of a vectorised reduction keep their value.
         if (vector_reduces_ && tail_mask_ != nullptr && p[va_] == regs_[va_] - 1)
             next = b_.CreateSelect(tail_mask_, next, acc);
         return next;

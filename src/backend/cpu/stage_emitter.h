@@ -1,14 +1,14 @@
 #pragma once
-// One stage over a box: loops around a register tile, vectors along one axis.
+// Code of one stage over a box: loops around a register tile, vectors along one axis.
 //
-// The same generator makes matrix products, convolutions, reductions, copies and elementwise code; what they are shows
-// only in which accesses depend on which axes. For a product with registers m=12 n=32 on 16 lanes the inner loop is
+// One generator emits contractions, convolutions, reductions, copies and elementwise code. They differ only in the axes
+// on which each access depends. For a product with registers m=12 n=32 on 16 lanes the inner loop is
 //
 //     b0, b1 = load B[k, n .. n+31]          (depends on the vector axis: two vectors)
 //     a_i    = load A[m+i, k]                (does not: a scalar, broadcast)         12 times
 //     acc_i0 = fma(a_i, b0, acc_i0), acc_i1 = fma(a_i, b1, acc_i1)
 //
-// because every value is computed once per combination of the register coordinates that it depends on.
+// Every value is computed once per combination of the register coordinates that it depends on.
 
 #include <llvm/IR/IRBuilder.h>
 
@@ -20,18 +20,18 @@
 
 namespace tilewright::cpu {
 
-/// Where the elements of an operand or result lie.
+/// The memory of an operand or result.
 struct Place {
     llvm::Value* base = nullptr;
     DType storage = DType::F32;
     std::vector<Expr> strides;     ///< per dimension, in elements
     std::vector<Expr> origin;      ///< subtracted from the index first (buffers); empty: zero
-    std::optional<Layout> layout;  ///< of a buffer whose box is laid out; `box` is then its logical shape
+    std::optional<Layout> layout;  ///< layout of a buffer's box; `box` is then its logical shape
     std::vector<Expr> box;
-    bool checked = false;                    ///< a Load has decided the access's conditions
-    bool non_temporal = false;               ///< of a result: written around the caches; it is 64-byte aligned
-    llvm::Value* non_temporal_if = nullptr;  ///< (i1) with `non_temporal`, where that depends on a dynamic size
-    llvm::Value* final = nullptr;            ///< (i1) of an online maximum: until it is true, -infinity reads as 0
+    bool checked = false;                    ///< a Load has evaluated the access's conditions
+    bool non_temporal = false;               ///< of a result: non-temporal stores; it is 64-byte aligned
+    llvm::Value* non_temporal_if = nullptr;  ///< (i1) with `non_temporal`: a test of a dynamic size
+    llvm::Value* final = nullptr;            ///< (i1) of an online maximum: if false, -inf reads as 0
     llvm::MDNode* scope = nullptr;           ///< alias scope of this memory
     llvm::MDNode* others = nullptr;          ///< scopes it does not alias
 };
@@ -41,11 +41,11 @@ struct AxisRange {
     llvm::Value* lo = nullptr;
     llvm::Value* extent = nullptr;
     std::optional<int64_t> constant_extent;
-    std::optional<int64_t> most;  ///< an upper bound of the extent, of a piece of a dynamic dimension
+    std::optional<int64_t> most;  ///< upper bound of the extent, for a subrange of a dynamic axis
     int64_t lo_multiple = 1;      ///< lo is a multiple of this (0: lo is 0)
-    Expr total;                   ///< the axis' whole extent
+    Expr total;                   ///< extent of the whole axis
     bool full = true;             ///< the range is the whole axis
-    bool to_end = true;           ///< steps of lo_multiple lead from lo to the end of the axis
+    bool to_end = true;           ///< the range's length is a multiple of lo_multiple, or it ends at the axis' end
 };
 
 struct StageJob {
@@ -54,16 +54,17 @@ struct StageJob {
     std::vector<AxisRange> ranges;
     std::vector<Place> accesses;  ///< one per access of expr
     Place out;
-    std::optional<Place> correction;  ///< of an online maximum: takes exp(old - new), indexed as `out`
-    std::optional<size_t> rescale;    ///< access of `expr` whose element multiplies what was summed up before
+    std::optional<Place> correction;  ///< of an online maximum: receives exp(old - new), indexed as `out`
+    std::optional<size_t> rescale;    ///< access of `expr` whose element scales the partial sums
     int vector_bits = 256;            ///< of a register
 };
 
-/// Emits the job at the builder's insertion point, which afterwards is behind it. `vars` holds bindings of symbols,
-/// scalars and whatever `Place::origin` uses; the stage's own axes are bound on a copy.
+/// Emits the stage at the builder's insertion point and leaves the builder after it. `vars` holds bindings of symbols,
+/// scalars and the variables of `Place::origin`; the stage's axes are bound in a copy.
 void emit_stage(llvm::IRBuilder<>& builder, const ExprEmitter& vars, const StageJob& job);
 
-/// for (iv = lo; iv < hi; iv += step) body(iv); one iteration known at compile time makes no loop.
+/// Emits for (iv = lo; iv < hi; iv += step) body(iv), or body(lo) alone if there is exactly one iteration at compile
+/// time.
 void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t step,
                const std::function<void(llvm::Value*)>& body, const char* name);
 

@@ -25,7 +25,7 @@ const Prefetch* StageValues::prefetch_of(size_t slot, PrefetchKind kind) const {
     return nullptr;
 }
 
-/// Of its operand, over the stage's axes: which element an access reads.
+/// Returns the element of the operand that an access reads, over the stage's axes.
 Expr StagePrefetch::element_number(size_t slot) const {
     return strided_offset(e_.accesses[slot].index, job_.accesses[slot].strides);
 }
@@ -119,7 +119,7 @@ void StagePrefetch::prefetch_windows() {
 std::optional<std::vector<int64_t>> StagePrefetch::first_read(const Access& access, const Coords& p) const {
     std::vector<int64_t> where;
     for (const Expr& index : access.index) {
-        int64_t offset = 0, known = 0;  // up to `known` lies what tiles before this one have read
+        int64_t offset = 0, known = 0;  // earlier tiles have read up to `known`
         bool slides = false;
         for (const Var v : variables(index)) {
             const auto linear = linear_in(index, v);
@@ -132,7 +132,7 @@ std::optional<std::vector<int64_t>> StagePrefetch::first_read(const Access& acce
                 known -= step;
             else if (e_.extents[v.id].is_constant(regs_[v.id]))
                 known += step * (regs_[v.id] - 1);
-            else  // in a loop, which takes the last row of windows over all that is new
+            else  // in a loop, where the last row of windows covers all new elements
                 for (size_t a = 0; a < e_.spatial; ++a)
                     if (a != va_ && p[a] + 1 < regs_[a] && uses(index, {VarKind::Axis, static_cast<uint32_t>(a)}))
                         return std::nullopt;

@@ -1,5 +1,5 @@
 #pragma once
-// The software prefetches of one stage, as its annotations have them. Internal to the stage emitter; those beside reads
+// The software prefetches of one stage, as annotated. Internal to the stage emitter. Prefetches that accompany reads
 // are emitted with the reads.
 
 #include <optional>
@@ -17,19 +17,19 @@ class StagePrefetch : public StageTiles {
   protected:
     /// PrefetchKind::Map
     void prefetch_map(const ConstantTransform& map);
-    /// PrefetchKind::Rows: each step of the sum prefetches its share of the next register tile's rows.
+    /// PrefetchKind::Rows: each step of the reduction prefetches its share of the next register tile's rows.
     void prefetch_rows();
     /// PrefetchKind::Epilogue
     void prefetch_epilogue();
     /// PrefetchKind::Window
-    ///     2 x 4 windows of 3 x 3: of 4 x 6 pixels the last two rows of the last four columns
+    ///     2 x 4 windows of 3 x 3: of their 4 x 6 pixels the last two rows of the last four columns
     void prefetch_windows();
 
     std::vector<Coords> tile_points_;  ///< of the register tile being emitted
 
   private:
     Expr element_number(size_t slot) const;
-    /// Where in the tile's pixels window element p lies, if no tile before this one has read it.
+    /// Returns the position in the tile's pixels of window element p if no earlier tile has read it.
     std::optional<std::vector<int64_t>> first_read(const Access& access, const Coords& p) const;
 };
 

@@ -65,7 +65,7 @@ llvm::Value* StageValues::read_vector(size_t slot, const Coords& p, Expr offset,
     llvm::Type* vector_type = storage_type(c_, place.storage, lanes_);
     if (lanes_ok != nullptr) mask = mask == nullptr ? lanes_ok : b_.CreateAnd(mask, lanes_ok);
     if (all_or_none && contiguous && fill->getType() == vector_type) {
-        // Masked loads of pages that are not there take hundreds of cycles, also where no lane is wanted.
+        // A masked load from an unmapped page takes hundreds of cycles, even if all lanes are masked off.
         where.pointer = b_.CreateSelect(scalar_ok, where.pointer, in_memory(fill));
         scalar_ok = nullptr;
     }

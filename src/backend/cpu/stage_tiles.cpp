@@ -178,8 +178,8 @@ StageTiles::Tiles StageTiles::tiles_in(size_t a) {
         whole = b_.CreateMul(b_.CreateUDiv(r.extent, points), points);
     }
     t.whole_hi = b_.CreateAdd(r.lo, whole);
-    // A padded end has few points and needs no code for tiles that it cannot hold. Kernels of padded convolutions with
-    // dynamic sizes would be mostly such code.
+    // A padded end has few points and needs no code for larger tiles, which would be most of the code of a padded
+    // convolution with dynamic sizes.
     t.fills = !r.most || *r.most >= t.tile;
     if (!t.fills) t.whole_hi = r.lo;
     t.sizes = tail_sizes(a, t.tile, std::min(t.tile - 1, r.most.value_or(t.tile)));
@@ -196,7 +196,7 @@ void StageTiles::one_tile(const Tiles& t, llvm::Value* at, const TileCode& code,
     clamp_[a] = code.clamp;
     if (code.clamp) clamp_hi_[a] = t.hi;
     if (lanes_here) tail_mask_ = code.mask;
-    // A tile of that many points starts so many before the end: padding it cannot touch needs no check.
+    // A tile of n points starts at least n before the end, so that the padding after it needs no check.
     const auto ranges = std::pair(ranges_.axes[a], ranges_.axes[block_axis_]);
     if (!code.clamp && (code.mask == nullptr || code.tail_known)) {
         const int64_t threads = strips_[a].distance == 0 ? 1 : code.points / strips_[a].points;
@@ -218,7 +218,7 @@ void StageTiles::full_tiles(Tiles& t, const std::function<void()>& inner) {
     const AxisRange& r = axis_ranges_[t.a];
     const int64_t threads = t.a < m_.virtual_threads.size() ? m_.virtual_threads[t.a] : 1;
     if (threads > 1 && r.constant_extent && *r.constant_extent >= 2 * t.tile) {
-        // Sub-tiles that lie a part of the range apart, side by side in registers only.
+        // Sub-tiles that are contiguous in registers, but a part of the range apart in memory.
         const int64_t points = t.tile / threads;
         strips_[t.a] = {points, *r.constant_extent / t.tile * points};
         emit_loop(
@@ -226,7 +226,7 @@ void StageTiles::full_tiles(Tiles& t, const std::function<void()>& inner) {
             [&](llvm::Value* at) { one_tile(t, at, {t.tile}, inner); }, "strip");
         strips_[t.a] = {};
     } else if (!t.rest && t.fills && t.sizes.back() == t.tile && t.shift) {
-        // Clamped rows need a pointer each: 11 of 13 rows took twice a tile's time.
+        // Clamped rows need a pointer each: a tile of 11 of 13 rows took twice the time of a full tile.
         const int64_t specialised = t.sizes.size() > 1 ? t.sizes.rbegin()[1] : 0;
         llvm::Value* left = b_.CreateSub(t.hi, t.whole_hi);
         llvm::Value* again = b_.CreateAnd(b_.CreateICmpSGE(r.extent, b_.getInt64(static_cast<uint64_t>(t.tile))),
@@ -281,7 +281,7 @@ void StageTiles::tiles_of(size_t a, const std::function<void()>& inner) {
     if (t.rest && *t.rest == 0) return;
     if (r.constant_extent) return tail(t, t.whole_hi, inner);
     if (!t.rest && (a == va_ || a >= e_.spatial)) {
-        // Unknown tail: vectors one at a time under a mask; reduction axes one point at a time.
+        // Dynamic tail: single vectors under a mask; reduction axes point by point.
         emit_loop(
             b_, t.whole_hi, t.hi, a == va_ ? lanes_ : 1,
             [&](llvm::Value* at) { a == va_ ? tail(t, at, inner) : one_tile(t, at, {}, inner); }, "rest");

@@ -1,6 +1,6 @@
 #pragma once
-// The loops over the register tiles of one stage: where they are cut, full tiles, and the code of their tails. Internal
-// to the stage emitter.
+// The loops over the register tiles of one stage: cuts, full tiles, and the code of tails. Internal to the stage
+// emitter.
 
 #include <functional>
 #include <optional>
@@ -15,28 +15,29 @@ class StageTiles : public StageValues {
     using StageValues::StageValues;
 
   protected:
-    /// The points at which the loops of annotated axes are cut.
+    /// Determines the points at which the loops of annotated axes are cut.
     void find_cuts();
-    /// Runs `inner` once for each piece that the cuts make of axis a: inside the loops around it, so that a row's
-    /// padded ends are computed with the row, while it is near.
+    /// Runs `inner` once per subrange of axis a between cuts. The subranges are inside the outer loops, so that a row's
+    /// padded ends are computed with the row, while it is in cache.
     void in_pieces(size_t a, const std::function<void()>& inner);
-    /// Runs `inner` once for every register tile of axis a; full tiles in a loop, the tail as its own code.
+    /// Runs `inner` for every register tile of axis a; full tiles in a loop, the tail as separate code.
     void tiles_of(size_t a, const std::function<void()>& inner);
 
     int64_t register_tile(size_t a) const;
     /// The loops around the register tile, outermost first: those over spatial axes, or those of the reduction.
     std::vector<size_t> order(bool reductions) const;
-    /// Every combination of register coordinates of the spatial (or reduction) axes; the vector axis varies fastest, so
-    /// that a row's broadcast operand meets all its vectors and is done with: two tiles of rows do not fit registers.
+    /// Returns every combination of register coordinates of the spatial (or reduction) axes. The vector axis varies
+    /// fastest, so that a row's broadcast operand is used for all vectors of the row and then dead: registers do not
+    /// hold two rows of operands.
     std::vector<Coords> points(bool reductions) const;
     bool is_clamped() const;
-    /// The larger or smaller number, folded where both are constants: the builder leaves these intrinsics to LLVM.
+    /// The larger or smaller number, folded if both are constants: IRBuilder does not fold these intrinsics.
     llvm::Value* extremum(llvm::Value* x, llvm::Value* y, bool larger);
 
     std::vector<std::vector<Expr>> cuts_;  ///< per axis, ascending
-    std::optional<size_t> unrolled_axis_;  ///< the reduction axis of which `accumulators_` steps are unrolled
-    int64_t accumulators_ = 1;             ///< of each sum
-    bool whole_sum_ = false;               ///< the register tile being emitted has all steps of the sum
+    std::optional<size_t> unrolled_axis_;  ///< the reduction axis, unrolled by `accumulators_` steps
+    int64_t accumulators_ = 1;             ///< per sum
+    bool whole_sum_ = false;               ///< the current register tile contains all steps of the reduction
 
   private:
     struct Piece {
@@ -46,14 +47,14 @@ class StageTiles : public StageValues {
     };
     void enter_piece(size_t a, const AxisRange& whole, const Piece& piece);
 
-    /// The register tiles of an axis, or of a piece of it.
+    /// The register tiles of an axis or of a subrange of it.
     struct Tiles {
         size_t a = 0;
         int64_t tile = 1;
         llvm::Value* hi = nullptr;
-        llvm::Value* whole_hi = nullptr;  ///< where the full tiles end
-        std::optional<int64_t> rest;      ///< points of the tail, where known
-        std::vector<int64_t> sizes;       ///< of a tail that is unknown: Tail::sizes
+        llvm::Value* whole_hi = nullptr;  ///< end of the full tiles
+        std::optional<int64_t> rest;      ///< points of the tail, if known at compile time
+        std::vector<int64_t> sizes;       ///< for a dynamic tail: Tail::sizes
         bool shift = false;               ///< Tail::shift
         bool fills = true;                ///< there may be a full tile
     };
@@ -61,16 +62,16 @@ class StageTiles : public StageValues {
     struct TileCode {
         int64_t points = 1;
         llvm::Value* mask = nullptr;  ///< of its last vector
-        bool clamp = false;           ///< its points may lie beyond the end: they read and write the last one
-        bool tail_known = false;      ///< with a mask: it covers exactly the tail
+        bool clamp = false;           ///< points beyond the end read and write the last one
+        bool tail_known = false;      ///< with a mask: whether it covers exactly the tail
     };
     Tiles tiles_in(size_t a);
     void one_tile(const Tiles& t, llvm::Value* at, const TileCode& code, const std::function<void()>& inner);
-    /// May move the end of the full tiles.
+    /// May extend the end of the full tiles.
     void full_tiles(Tiles& t, const std::function<void()>& inner);
     void tail(const Tiles& t, llvm::Value* at, const std::function<void()>& inner);
     void tail_specialised(const Tiles& t, llvm::Value* at, const std::function<void()>& inner);
-    /// The tail specialisations that tails of up to `most` points need.
+    /// Returns the tail specialisations for tails of up to `most` points.
     ///     sizes 1 2 3 4, most 3: 1 2 3        sizes 1 2 3 4 5 6 8 10 12, most 11: all
     std::vector<int64_t> tail_sizes(size_t a, int64_t tile, int64_t most) const;
     llvm::Value* constant_mask(int64_t active);

@@ -34,7 +34,7 @@ StageValues::StageValues(llvm::IRBuilder<>& builder, const ExprEmitter& vars, co
     period_.assign(n_axes_, 0);
     base_.assign(n_axes_, nullptr);
     non_temporal_ = job_.out.non_temporal && job_.out.non_temporal_if == nullptr;
-    lane_axis_ = n_axes_;  // extra axis variables: the lane, and the vector axis in units of lanes
+    lane_axis_ = n_axes_;  // additional axis variables: the lane, and the vector axis in units of lanes
     block_axis_ = n_axes_ + 1;
     setup_ranges();
     setup_dependences();
@@ -56,12 +56,12 @@ void StageValues::setup_ranges() {
     Interval block{Expr(0), std::nullopt};
     if (has_vector_) block.hi = floor_div(e_.extents[va_] - 1, lanes_);
     r.axes.push_back(block);
-    r.axes.resize(r.axes.size() + n_axes_, {Expr(0), std::nullopt});  // block_of each
+    r.axes.resize(r.axes.size() + n_axes_, {Expr(0), std::nullopt});  // for block_of each axis
     for (const Access& a : e_.accesses) {
         (void)a;
         r.loads.push_back({});
     }
-    // A load used as an index lies inside the dimension it indexes, wherever the element is read.
+    // A load that serves as an index is inside the dimension that it indexes, wherever the element is read.
     for (size_t i = 0; i < e_.accesses.size(); ++i)
         for (size_t d = 0; d < e_.accesses[i].index.size() && e_.accesses[i].valid.empty(); ++d)
             if (auto v = e_.accesses[i].index[d].as_var(); v && v->kind == VarKind::Load && v->id < r.loads.size())
@@ -485,7 +485,7 @@ llvm::Value* StageValues::all_or(llvm::Value* mask) {
 }
 
 void StageValues::store(const Coords& p, const Val& value) {
-    // Under clamping, points beyond the end would write again what the last one wrote: skip them.
+    // Under clamping, points beyond the end would repeat the store of the last one: skip them.
     llvm::Value* inside = nullptr;
     for (size_t a = 0; a < e_.spatial; ++a) {
         if (!clamp_[a] || p[a] == 0) continue;
@@ -494,7 +494,7 @@ void StageValues::store(const Coords& p, const Val& value) {
         inside = inside == nullptr ? ok : b_.CreateAnd(inside, ok);
     }
     if (inside != nullptr) {
-        // Leaving the block ends what the memo may share.
+        // Values that are computed in this block must not be reused after it.
         branch(inside, [&] { store_inside(p, value, job_.out); });
         return;
     }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kLog2E = 0x1.715476p+0;
 
-/// (e^r - 1 - r) / r^2 for |r| <= 1.002 ln(2)/2, degree 4: e^r - 1 within 2^-26.1 of itself, e^r within 2^-27.4.
+/// (e^r - 1 - r) / r^2 for |r| <= 1.002 ln(2)/2, degree 4: relative error of e^r - 1 2^-26.1, of e^r 2^-27.4.
 constexpr double kExp[] = {0x1.fffffep-2, 0x1.5554b2p-3, 0x1.555702p-5, 0x1.1226a6p-7, 0x1.6b8caep-10};
 
 Real expm1_near_zero(Real r) { return fma(polynomial(r, kExp), r * r, r); }
@@ -44,17 +44,18 @@ constexpr float kSixteenths[] = {0x1.0p+0f,      0x1.0b5586p+0f, 0x1.172b84p+0f,
                                  0x1.6a09e6p+0f, 0x1.7a1148p+0f, 0x1.8ace54p+0f, 0x1.9c4918p+0f,
                                  0x1.ae89fap+0f, 0x1.c199bep+0f, 0x1.d5818ep+0f, 0x1.ea4afap+0f};
 
-/// (e^r - 1) / r - 1 by r for |r| <= 1.003 ln(2)/32: e^r within 2^-29.2 of itself.
+/// (e^r - 1) / r - 1 by r for |r| <= 1.003 ln(2)/32: relative error of e^r 2^-29.2.
 constexpr double kExpSixteenth[] = {0x1.000224p-1, 0x1.55563ep-3};
 
-/// The smallest float whose exponential is a normal number: e^x < 2^-126 for every float below. Results there are 0. A
-/// subnormal result, and vscalefps where it underflows, cost a microcode assist on Intel's CPUs: 60 to 110 ns a vector
-/// in place of 1.2, met by every masked score of a softmax.
+/// The smallest float whose exponential is normal: e^x < 2^-126 for every smaller float, where the result is 0. A
+/// subnormal result, or an underflow of vscalefps, costs a microcode assist on Intel CPUs: 60 to 110 ns per vector
+/// instead of 1.2, for every masked score of a softmax.
 constexpr double kExpSmallest = -0x1.5d589ep+6;  // -87.33654
 
-/// x = n ln 2 + r with n a multiple of 1/16, whose fraction chooses 2^fraction among sixteen. Two multiplications
-/// less than by whole octaves, and those limit the throughput of a loop of exponentials: additions, the table and the
-/// scaling have units of their own (7 multiply-adds beside 6 others; by octaves 9 and 5).
+/// x = n ln 2 + r with n a multiple of 1/16 whose fraction selects 2^fraction from a table of sixteen. Two
+/// multiplications fewer than a reduction by whole octaves; multiplications bound the throughput of a loop of
+/// exponentials, while additions, the table and the scaling use other units (7 multiply-adds beside 6 others; by
+/// octaves 9 and 5).
 Real exp_avx512(Real x) {
     const Real sum = fma(x, kLog2E, kRound / 16);
     const Real n = sum - kRound / 16;
@@ -62,13 +63,13 @@ Real exp_avx512(Real x) {
     const Real parts[] = {sum, n, r, fma(polynomial(r, kExpSixteenth), r, 1.0), x};
     return in_sixteens(parts, [](llvm::ArrayRef<Real> p) -> Real {
         llvm::IRBuilderBase& b = *p[0].b;
-        // The four lowest bits of the sum are the fraction; scaling takes the floor of n.
+        // The four lowest bits of the sum are the fraction; the scaling uses floor(n).
         const Real fraction{
             {&b, b.CreateIntrinsic(
                      llvm::Intrinsic::x86_avx512_permvar_sf_512, {},
                      {llvm::ConstantDataVector::get(b.getContext(), llvm::ArrayRef(kSixteenths)), bits_of(p[0]).v})}};
         const Real v = fma(fraction * p[2], p[3], fraction);
-        // Not below the bound: NaN passes. Lanes without their bit are 0, and raise nothing.
+        // Not below the bound, so that NaN passes. Masked lanes are 0 and raise no exception.
         llvm::Value* normal = b.CreateBitCast((!(p[4] < kExpSmallest)).v, b.getInt16Ty());
         llvm::Value* zero = llvm::Constant::getNullValue(v.type());
         llvm::Value* rounding = b.getInt32(4);  // the current mode
@@ -82,8 +83,8 @@ Real exp_f32(Real x) {
     if (has_avx512(*x.b)) return exp_avx512(x);
     const Mask underflow = x < kExpSmallest;
     x = at_least(x, kExpSmallest);  // n stays within [-126, 128]
-    // Two factors, 2^floor(n/2) and the other half: each is normal, and only the second product rounds. With a bias of
-    // 254 the sum's low bits are n + 254 = (floor(n/2) + 127) + (ceil(n/2) + 127), two biased exponents.
+    // Two factors, 2^floor(n/2) and the other half: each factor is normal, and only the second product rounds. With a
+    // bias of 254 the sum's low bits are n + 254 = (floor(n/2) + 127) + (ceil(n/2) + 127), two biased exponents.
     const Octave o = reduce_by_octave(x, 254);
     const Bits low = shift_right_logical(o.sum, 1);
     const Bits high = o.sum - low;
@@ -93,13 +94,13 @@ Real exp_f32(Real x) {
 Real expm1_f32(Real x) {
     const Octave o = reduce_by_octave(at_least(at_most(x, 89.0), -30.0));
     const Real p = expm1_near_zero(o.rest);
-    // 2^n (1 + p) - 1, at half its size as 2^128 is no float.
+    // 2^n (1 + p) - 1, at half its size because 2^128 is not a float.
     const Real s = power_of_two(o.sum, -1, x);
     const Real half = fma(s, p, s - 0.5);
     return copysign(select(equal(o.n, 0.0), p, half + half), x);
 }
 
-/// (e^a - 1) / 2 and e^a / 2 for 0 <= a, infinite from about 89.4 on.
+/// (e^a - 1) / 2 and e^a / 2 for 0 <= a; infinite from about 89.4 on.
 struct HalfExp {
     Real minus_one;
     Real plain;
@@ -108,7 +109,7 @@ struct HalfExp {
 HalfExp half_exp(Real a) {
     const Octave o = reduce_by_octave(at_most(a, 89.5));
     const Real p = expm1_near_zero(o.rest);
-    const Real s = power_of_two(o.sum, -2, a);  // n reaches 129: a quarter keeps the factor finite
+    const Real s = power_of_two(o.sum, -2, a);  // n reaches 129: scaling by a quarter keeps the factor finite
     const Real minus_one = fma(s, p, s - 0.25);
     const Real plain = fma(s, p, s);
     return {minus_one + minus_one, plain + plain};
@@ -117,7 +118,7 @@ HalfExp half_exp(Real a) {
 Real sinh_f32(Real x) {
     const Real a = abs(x);
     const Real u = half_exp(a).minus_one;
-    // (e^a - e^-a) / 2 = u + u / (2u + 1); the second term tends to 1/2, which 2^28 does not feel.
+    // (e^a - e^-a) / 2 = u + u / (2u + 1); the second term tends to 1/2, which is negligible beside 2^28.
     const Real second = select(a > 20.0, 0.0, u / fma(u, 2.0, 1.0));
     return copysign(select(a < 0x1p-12, a, u + second), x);
 }
@@ -127,9 +128,9 @@ Real cosh_f32(Real x) {
     return e + 0.25 / e;
 }
 
-// erf by the exponential: erf(a) = 1 - e^y with y = ln(erfc(a)) = -a - a H(a). The rounding of y matters in proportion
-// to erfc, and taking a out of aH leaves a term that is small where erfc is not. H on [0, 3.93], degree 8, weighted by
-// a erfc(a) / erf(a): erf within 2^-27.8 of itself. Negated.
+// erf from the exponential: erf(a) = 1 - e^y with y = ln(erfc(a)) = -a - a H(a). The rounding error of y counts in
+// proportion to erfc; without the term a, aH is small where erfc is not. H on [0, 3.93], degree 8, weighted by a
+// erfc(a) / erf(a): relative error of erf 2^-27.8. Negated.
 constexpr double kErfLog[] = {-0x1.06eba8p-3,  -0x1.45f3p-1,   -0x1.a4f8c4p-4,  0x1.39b7ccp-6, 0x1.6374d6p-13,
                               -0x1.b7439ap-10, 0x1.4e27a6p-11, -0x1.f2852ap-14, 0x1.3afcb4p-17};
 
@@ -142,37 +143,37 @@ Real erf_by_exp(Real a) {
     return fma(-s, p, 1.0 - s);
 }
 
-/// (tanh(a) - a) / a^3 in a^2 for 0 <= a <= 0.45, degree 3: tanh within 2^-27.4 of itself.
+/// (tanh(a) - a) / a^3 in a^2 for 0 <= a <= 0.45, degree 3: relative error of tanh 2^-27.4.
 constexpr double kTanh[] = {-0x1.55551cp-2, 0x1.10fb5ep-3, -0x1.b4f3d2p-5, 0x1.271d7ap-6};
 
 Real tanh_by_exp(Real a) {
-    // 2a = n ln 2 + 2r. ln 2 in one piece will do: its error is felt in proportion to n 2^-n.
+    // 2a = n ln 2 + 2r. One float for ln 2 suffices: its error counts in proportion to n 2^-n.
     const Real sum = fma(a, 2 * kLog2E, kRound);
     const Real n = sum - kRound;
     const Real r = fma(n, -kLn2High / 2, a);
-    // (e^2r - 1) / 2 = r + 2 r^2 q(2r), with the powers of two drawn into q's coefficients.
+    // (e^2r - 1) / 2 = r + 2 r^2 q(2r), with the powers of two folded into q's coefficients.
     double q[std::size(kExp)];
     for (size_t i = 0; i < std::size(q); ++i) q[i] = std::ldexp(kExp[i], static_cast<int>(i) + 1);
     const Real p = fma(polynomial(r, q), r * r, r);
     const Real s = power_of_two(bits_of(sum), 0, a);
     const Real half = fma(s, p, fma(s, 0.5, -0.5));  // (e^2a - 1) / 2
-    // Closer to 0 the roundings of half, half + 1 and the quotient would add up.
+    // Near 0 the rounding errors of half, half + 1 and the quotient would accumulate.
     const Real square = a * a;
     const Real near = fma(polynomial(square, kTanh), square * a, a);
     return select(a < 0.45, near, half / (half + 1.0));
 }
 
 /// A function on [0, end) in 16 intervals, for vpermps: f(point + d) = c0 + c1 d + ... + c5 d^5 with the coefficients
-/// of d's interval. The points lie within a few thousand floats of the intervals' middles, where f is a float to 2^-33
-/// or better (as far as floats next to 1 allow), so that c0 has no error. The interval that begins at 0 has 0 for point
-/// and c0, and holds f(d) = d + c1 d + ..., as d, smaller than every other c0, takes c0's place: f is to begin like d
-/// itself.
+/// of d's interval. The points lie within a few thousand floats of the intervals' midpoints, where f is a float to
+/// 2^-33 or better (as far as floats near 1 allow), so that c0 has no error. The interval that starts at 0 has point 0
+/// and c0 0 and holds f(d) = d + c1 d + ...: there d, which is smaller than every other c0, replaces c0, so that f
+/// starts with slope 1.
 struct Pieces {
     float point[16];
     float c[6][16];
 };
 
-/// `index` chooses by its four lowest bits.
+/// The four lowest bits of `index` select the interval.
 Real evaluate(const Pieces& f, Real x, Bits index) {
     llvm::IRBuilderBase& b = *x.b;
     const auto pick = [&](llvm::ArrayRef<float> table) -> Real {
@@ -186,7 +187,7 @@ Real evaluate(const Pieces& f, Real x, Bits index) {
     return fma(sum, d, select(first > d, first, d));
 }
 
-/// erf in intervals of one width around its multiples, the first cut in half: within 2^-25.2 of itself.
+/// erf in intervals of one width around its multiples, the first cut in half: relative error 2^-25.2.
 constexpr double kErfWidth = 65.0 / 256;
 constexpr Pieces kErf = {
     {0x0.0p+0f, 0x1.040002p-2f, 0x1.04043ep-1f, 0x1.85fedap-1f, 0x1.03ffa2p+0f, 0x1.450020p+0f, 0x1.85fffap+0f,
@@ -213,8 +214,8 @@ constexpr Pieces kErf = {
          0x1.b66bc4p-11f, 0x1.01b56ep-12f, 0x1.001d30p-14f, 0x1.b237d8p-17f},
     }};
 
-/// tanh in intervals by the two lowest exponent bits and the two highest mantissa bits of 4/5 a + 1/2, which runs
-/// through [1/2, 8) and makes them grow with a: within 2^-25.3 of itself.
+/// tanh in intervals selected by the two lowest exponent bits and the two highest mantissa bits of 4/5 a + 1/2, which
+/// covers [1/2, 8), so that intervals grow with a: relative error 2^-25.3.
 constexpr Pieces kTanhPieces = {
     {0x1.18000ap+1f, 0x1.68005p+1f, 0x1.b7ff7ep+1f, 0x1.04008ep+2f, 0x1.40019ap+2f, 0x1.9002d8p+2f, 0x1.e02edep+2f,
      0x1.17d122p+3f, 0x0.0p+0f, 0x1.e0061ep-3f, 0x1.9002cp-2f, 0x1.180146p-1f, 0x1.8ffd6ap-1f, 0x1.18037ap+0f,
@@ -261,7 +262,7 @@ Real tanh_f32(Real x) {
     return copysign(has_avx512(*x.b) ? tanh_by_pieces(a) : tanh_by_exp(a), x);
 }
 
-/// The number that `v` is in every lane, where it is a constant.
+/// Returns the value that all lanes of `v` have, if it is a constant.
 std::optional<llvm::APFloat> constant_of(llvm::Value* v) {
     auto* c = llvm::dyn_cast<llvm::Constant>(v);
     if (c != nullptr && c->getType()->isVectorTy()) c = c->getSplatValue();
@@ -269,7 +270,7 @@ std::optional<llvm::APFloat> constant_of(llvm::Value* v) {
     return number == nullptr ? std::nullopt : std::optional(number->getValueAPF());
 }
 
-/// vmaxps, vminps and their kin: y where either is NaN. Null for vectors that are no register of an x86 processor.
+/// vmaxps, vminps and their variants: y if either is NaN. Returns null for vectors that are no x86 register.
 llvm::Value* register_extremum(llvm::IRBuilderBase& b, bool larger, llvm::Value* x, llvm::Value* y) {
     namespace I = llvm::Intrinsic;
     if (!llvm::Triple(b.GetInsertBlock()->getModule()->getTargetTriple()).isX86()) return nullptr;
@@ -289,7 +290,7 @@ llvm::Value* register_extremum(llvm::IRBuilderBase& b, bool larger, llvm::Value*
                           : call(I::x86_avx_min_ps_256, I::x86_avx_min_pd_256, {x, y});
         case 512: {
             if (!has_avx512(b)) return nullptr;
-            llvm::Value* as_is = b.getInt32(4);  // no rounding, exceptions as the register says
+            llvm::Value* as_is = b.getInt32(4);  // no rounding, exceptions as MXCSR says
             return larger ? call(I::x86_avx512_max_ps_512, I::x86_avx512_max_pd_512, {x, y, as_is})
                           : call(I::x86_avx512_min_ps_512, I::x86_avx512_min_pd_512, {x, y, as_is});
         }
@@ -298,12 +299,12 @@ llvm::Value* register_extremum(llvm::IRBuilderBase& b, bool larger, llvm::Value*
     }
 }
 
-/// (y is NaN) ? y : (x is NaN) ? x : the larger (smaller); where one operand is a number known here, it stands first
-/// and is not asked. With AVX-512 that is two instructions, vcmpordps x, x and a masked vmaxps, as long as LLVM does
-/// not see what the second does: of two selects it would make one over (x > y or x is NaN), which takes four.
+/// (y is NaN) ? y : (x is NaN) ? x : the larger (smaller). An operand that is a known number comes first and is not
+/// tested. With AVX-512 this takes two instructions, vcmpordps x, x and a masked vmaxps, which must be opaque to LLVM:
+/// it would merge two selects into one over (x > y or x is NaN), which takes four.
 llvm::Value* emit_extremum(llvm::IRBuilderBase& b, bool larger, llvm::Value* x, llvm::Value* y) {
     const Strict strict(b);
-    if (llvm::Triple(b.GetInsertBlock()->getModule()->getTargetTriple()).isAArch64())  // fmax and fmin keep NaNs there
+    if (llvm::Triple(b.GetInsertBlock()->getModule()->getTargetTriple()).isAArch64())  // fmax, fmin propagate NaN there
         return b.CreateBinaryIntrinsic(larger ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, x, y);
     if (const auto number = constant_of(y); number && !number->isNaN()) std::swap(x, y);
     llvm::Value* chosen = register_extremum(b, larger, x, y);
@@ -328,14 +329,14 @@ llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y
 }
 
 namespace {
-/// Markstein: x / c, with r = 1 / c rounded to nearest, is the nearest float after one correction of x r.
+/// Markstein: x / c is x r after one correction, correctly rounded, with r = 1 / c rounded to nearest.
 llvm::Value* quotient(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* c, llvm::Value* r) {
     const auto fma = [&](llvm::Value* a, llvm::Value* m, llvm::Value* s) {
         return b.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {a, m, s});
     };
     llvm::Value* q = b.CreateFMul(x, r);
     llvm::Value* corrected = fma(fma(q, b.CreateFNeg(c), x), r, q);
-    // An infinity less itself is NaN, and a zero keeps its sign.
+    // Infinity minus infinity is NaN, and a zero must keep its sign.
     llvm::Value* plain = b.CreateFCmpUEQ(corrected, llvm::ConstantFP::get(x->getType(), 0));
     return b.CreateSelect(plain, q, corrected);
 }
@@ -359,8 +360,7 @@ llvm::Value* emit_div_by_one(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value
     const auto splat = [&](llvm::Value* v) { return b.CreateVectorSplat(vector->getNumElements(), v); };
     if (constant_of(y) || !y->getType()->isFloatTy()) return emit_div(b, x, splat(y));
     const auto number = [&](float f) { return llvm::ConstantFP::get(b.getFloatTy(), f); };
-    // Both are scaled where 1 / y would not be a normal float. What that makes of x is what x / y would have been: too
-    // large, or too small.
+    // Scales both operands if 1 / y would not be a normal float. If x then overflows or underflows, so would x / y.
     llvm::Value* size = b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, y);
     llvm::Value* scale = b.CreateSelect(b.CreateFCmpOGT(size, number(0x1p100F)), number(0x1p-100F), number(1));
     scale = b.CreateSelect(b.CreateFCmpOLT(size, number(0x1p-100F)), number(0x1p100F), scale);
@@ -387,7 +387,7 @@ llvm::Value* emit_f32_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
     const Strict strict(b);
     const Real value{{&b, x}};
     const Bits bits = bits_of(value);
-    // Half a unit in the last kept place, less one unless that place is odd: carries upwards exactly where it should.
+    // Half a unit in the last kept place, minus one unless that place is odd: carries exactly where rounding goes up.
     const Bits odd = shift_right_logical(bits, 16) & 1;
     const Bits rounded = bits + odd + 0x7FFF;
     const Bits quiet{{&b, b.CreateOr(bits.v, splat(bits, 0x400000).v)}};

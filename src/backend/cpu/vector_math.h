@@ -1,25 +1,25 @@
 #pragma once
 // Transcendental functions as inlined LLVM IR.
 //
-// Every emit_* function appends instructions at the builder's insertion point, adds no basic block to the function it
-// stands in, and returns a value of its operand's type: float or double, alone or as a vector of any lane count. What
-// comes back does not depend on the lane count. Fast-math flags of the builder are neither used nor changed: range
-// reductions live from roundings that reassociation would remove.
+// Every emit_* function appends instructions at the builder's insertion point without adding a basic block to the
+// current function. It returns a value of its operand's type: float or double, scalar or a vector of any lane count.
+// The result does not depend on the lane count. The builder's fast-math flags are neither used nor changed, because
+// range reductions rely on roundings that reassociation would remove.
 //
-// The enclosing function's "target-features" attribute decides on AVX-512F (vscalefps, vpermps); everything else is
-// plain IR for any target with a fused multiply-add. Without one the results stay right, but each llvm.fma is a call.
+// The "target-features" attribute of the current function selects AVX-512F (vscalefps, vpermps); all other code is
+// plain IR for any target with a fused multiply-add. Without one the results are the same, but each llvm.fma is a call.
 //
 // Special values follow C's libm (Annex F): NaN in, NaN out; infinities, signed zeros, overflow and subnormal results
 // as there, except that emit_exp returns 0 in place of a subnormal result. errno and the floating-point exception flags
-// are left alone, and the rounding mode is taken to be nearest.
+// are not maintained; the rounding mode must be nearest.
 //
-// The error of the f32 functions, in units in the last place of the exact result, is asserted function by function in
-// vector_math_test.cpp, for AVX-512 and x86-64-v3, on some millions of arguments. Over all 2^32 (pow: 2^28 random
-// pairs) TILEWRIGHT_EXHAUSTIVE=1 build/bin/backend_cpu_test --gtest_filter='*Math*' measures and prints it.
+// vector_math_test.cpp asserts the error of each f32 function, in units in the last place of the exact result, for
+// AVX-512 and x86-64-v3, on some millions of arguments. TILEWRIGHT_EXHAUSTIVE=1 build/bin/backend_cpu_test
+// --gtest_filter='*Math*' measures and prints it over all 2^32 arguments (pow: 2^28 random pairs).
 //
-// The polynomials are minimax fits of our own: linear programs over Chebyshev grids in 40-digit arithmetic for the
-// weight that makes the error relative to the function, whose coefficients are rounded to float one by one, lowest
-// power first, each time fitting the others again. Range, degree and error stand beside each of them.
+// The polynomials are minimax fits, found by linear programs over Chebyshev grids in 40-digit arithmetic with the
+// weight that makes the error relative to the function. Coefficients are rounded to float one by one, lowest power
+// first; after each the others are fitted again. Each polynomial states its range, degree and error.
 //
 // The f64 functions call libm, lane by lane; see math_symbols().
 
@@ -47,7 +47,7 @@ llvm::Value* emit_asinh(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_acosh(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_atanh(llvm::IRBuilderBase& b, llvm::Value* x);
 
-/// Angles in radians, of any size: an argument past 2^15 takes a slow, exact reduction, in an internal function that is
+/// Angles in radians, of any size: arguments above 2^15 take a slow, exact reduction in an internal function that is
 /// added to the module once.
 llvm::Value* emit_sin(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_cos(llvm::IRBuilderBase& b, llvm::Value* x);
@@ -56,31 +56,31 @@ llvm::Value* emit_asin(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_acos(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_atan(llvm::IRBuilderBase& b, llvm::Value* x);
 
-/// The larger / smaller operand; NaN where either is NaN. Of two zeros, either may come back. Any floating-point type.
+/// The larger / smaller operand; NaN if either is NaN. Of two zeros, either may be returned. Any floating-point type.
 llvm::Value* emit_max_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 
-/// x / y. By a constant float without a division, which takes ten times as long as this: exact to the last place, where
-/// the result is not smaller than 2^-100 (there within one place of a subnormal's).
+/// x / y. Division by a constant float is replaced by multiply-adds, which take a tenth of the time and are correctly
+/// rounded if the result is at least 2^-100 (else within one place of a subnormal's).
 llvm::Value* emit_div(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
-/// The same of a vector of floats by one float for all lanes: one division where that float changes.
+/// The same for a vector of floats by one float for all lanes: one division per value of that float.
 llvm::Value* emit_div_by_one(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 
-/// Half precision. The operand of the first is `half` or its bits as i16; the second returns `half`, rounded to nearest
-/// even, overflow to infinity.
+/// Half precision. The first takes `half` or its bits as i16; the second returns `half`, rounded to nearest even,
+/// overflow to infinity.
 llvm::Value* emit_f16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_f32_to_f16(llvm::IRBuilderBase& b, llvm::Value* x);
-/// bfloat16 as i16 bits, rounded to nearest even; a NaN stays one, quietened.
+/// bfloat16 as i16 bits, rounded to nearest even; NaNs become quiet.
 llvm::Value* emit_bf16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_f32_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x);
 
-/// A C function that emitted code may call: a JIT defines the name at the address, object files link libm.
+/// A C function that emitted code may call: the JIT maps the name to the address, object files link libm.
 struct MathSymbol {
     const char* name;
     const void* address;
 };
 
-/// All of them: libm in double precision, and what LLVM lowers a remainder or a missing fused multiply-add to.
+/// Returns all of them: libm in double precision, and the lowering of remainders and of missing fused multiply-adds.
 const std::vector<MathSymbol>& math_symbols();
 
 }  // namespace tilewright::cpu

@@ -60,7 +60,7 @@ bool runs_here(Machine m) {
     return features.lookup("avx2") && features.lookup("fma") && features.lookup("f16c");
 }
 
-/// What the tests compile: out[i] = emit(x[i], y[i]) for i below count, `lanes` at a time.
+/// The tested loop: out[i] = emit(x[i], y[i]) for i < count, `lanes` at a time.
 struct Kernel {
     Emit emit;
     DType in = DType::F32;
@@ -154,7 +154,7 @@ class Compiled {
         loop_ = check(jit_->lookup("loop")).toPtr<Loop>();
     }
 
-    /// count is to be a multiple of the lanes.
+    /// count must be a multiple of the lanes.
     template <class In, class Out>
     void operator()(const In* x, const In* y, Out* out, size_t count) const {
         loop_(x, y, out, static_cast<int64_t>(count));
@@ -165,8 +165,8 @@ class Compiled {
     Loop loop_ = nullptr;
 };
 
-/// |got - want| in units in the last place of want as a float. Infinity where the kind of value is wrong, or a zero's
-/// sign. Beyond the largest float, infinity stands for 2^128.
+/// Returns |got - want| in units in the last place of want as a float. Infinity if the kind of value or the sign of a
+/// zero differs. Above the largest float, infinity stands for 2^128.
 template <class Wide>
 double ulp_error(float got, Wide want) {
     constexpr double wrong = std::numeric_limits<double>::infinity();
@@ -191,7 +191,7 @@ struct Function {
     double (*in_double)(double);
     double bound;  ///< on the error, whatever the machine
     double low = -kEnd;
-    double high = kEnd;  ///< NaN outside: spares the library its error handling, which is slow
+    double high = kEnd;  ///< NaN outside: avoids the library's slow error handling
 
     template <class Wide>
     Wide reference(Wide x) const {
@@ -222,12 +222,12 @@ const Function kFunctions[] = {
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 uint32_t bits_of_float(float f) { return std::bit_cast<uint32_t>(f); }
 
-/// What emit_exp promises: a subnormal result is 0.
+/// The specification of emit_exp: a subnormal result is 0.
 long double normal_or_zero(long double x) { return x < 0x1p-126L ? 0 : x; }
 
-/// 2^12 arguments: the ones with that number out of 1088 such chunks. 1024 chunks hold random mantissas, two chunks for
-/// each sign and exponent; the last 64 are runs of neighbouring floats around the points where functions or their
-/// approximations change course.
+/// Chunk `number` of 1088 chunks of 2^12 arguments. 1024 chunks have random mantissas, two chunks per sign and
+/// exponent; the last 64 are runs of neighbouring floats around the points where functions or their approximations
+/// change.
 constexpr size_t kChunk = 4096;
 constexpr size_t kChunks = 1088;
 std::vector<float> chunk_of_arguments(size_t number) {
@@ -258,7 +258,7 @@ struct Worst {
     float y = 0;
 };
 
-/// body(number) for all numbers below `count`, on every core.
+/// Calls body(number) for all numbers below `count`, on all cores.
 void on_every_core(size_t count, const std::function<void(size_t)>& body) {
     std::atomic<size_t> next = 0;
     const auto work = [&] {
@@ -280,7 +280,7 @@ class VectorMath : public testing::TestWithParam<Function> {};
 INSTANTIATE_TEST_SUITE_P(All, VectorMath, testing::ValuesIn(kFunctions),
                          [](const testing::TestParamInfo<Function>& instance) { return instance.param.name; });
 
-/// `emit` compiled for every kind of machine that runs here.
+/// `emit` compiled for every kind of target that runs here.
 std::vector<std::pair<std::string, std::unique_ptr<Compiled>>> on_all_machines(const Kernel& kernel) {
     std::vector<std::pair<std::string, std::unique_ptr<Compiled>>> out;
     for (const Machine m : {Machine::Host, Machine::V3})
@@ -288,8 +288,8 @@ std::vector<std::pair<std::string, std::unique_ptr<Compiled>>> on_all_machines(c
     return out;
 }
 
-/// Runs f, as compiled for each machine, on `chunks` chunks that `arguments(number, x, y)` fills, and expects its
-/// results within `bound` of reference(x, y).
+/// Runs f, as compiled for each target, on `chunks` chunks of arguments that `arguments(number, x, y)` fills, and
+/// expects results within `bound` of reference(x, y).
 template <class Arguments, class Reference>
 void expect_within(double bound, const Kernel& kernel, const char* name, size_t chunks, Arguments arguments,
                    Reference reference) {
@@ -332,7 +332,7 @@ TEST_P(VectorMath, StaysWithinItsErrorOverAllExponents) {
         });
 }
 
-/// A subnormal result would cost a microcode assist on some CPUs: every float on both sides of the bound.
+/// A subnormal result costs a microcode assist on some CPUs: tests every float on both sides of the bound.
 TEST(Exp, GivesZeroInPlaceOfEverySubnormal) {
     const Kernel kernel{[](llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value*) { return emit_exp(b, x); }};
     const uint32_t first = bits_of_float(-86.0F), last = bits_of_float(-104.5F);
@@ -371,7 +371,7 @@ TEST(Division, ByAConstantIsTheNearestFloat) {
             [&](float x, float) { return static_cast<double>(x / c); });
 }
 
-/// Divisors of all sizes, one for each chunk of dividends.
+/// Divisors of all magnitudes, one per chunk of dividends.
 float divisor_of_chunk(size_t number) {
     return number % 16 == 0 ? 3 * chunk_of_arguments(number % 1024)[number % 3]
                             : chunk_of_arguments(number * 7 % 1024)[5];
@@ -382,7 +382,7 @@ TEST(Division, ByOneNumberIsTheNearestFloat) {
         return emit_div_by_one(b, x, b.CreateExtractElement(y, uint64_t{0}));
     }};
     const auto arguments = [](size_t number, std::vector<float>& x, std::vector<float>& y) {
-        // Every divisor meets dividends of 16 sizes.
+        // Every divisor is tested with dividends of 16 magnitudes.
         for (size_t part = 0; part < 16; ++part) {
             const std::vector<float> some = chunk_of_arguments((number + 67 * part) % kChunks);
             std::copy_n(some.begin() + static_cast<std::ptrdiff_t>(part * kChunk / 16), kChunk / 16,
@@ -509,7 +509,7 @@ TEST(VectorMathPow, FollowsTheTableOfSpecialCases) {
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
     constexpr float least = std::numeric_limits<float>::denorm_min();
     constexpr float most = std::numeric_limits<float>::max();
-    // All pairs of these cover the table of C's Annex F (10.4.4), which the C library's own pow stands for.
+    // All pairs of these cover the table of C's Annex F (10.4.4), with the C library's pow as reference.
     const std::vector<float> values = {0,          1,          2,     3,          4,         0.5F,     1.5F,
                                        0.9999999F, 1.0000001F, 2.5F,  8388607.5F, 8388609,   16777215, 16777216,
                                        1e10F,      most,       least, 1e-40F,     0x1p-126F, inf,      nan};
@@ -620,7 +620,7 @@ TEST(VectorMathConversions, RoundFloatsToNearestEven) {
         for (const auto& [machine, f] : on_all_machines(is_half ? half : brain))
             for (size_t chunk = 0; chunk < 1024; chunk += 3) {
                 std::vector<float> x = chunk_of_arguments(chunk);
-                // A third of them halfway between two results, the hard case.
+                // A third of them lies halfway between two results, the hard case.
                 for (size_t i = 0; i < kChunk; i += 3)
                     x[i] = float_of((bits_of_float(x[i]) & (is_half ? 0xFFFFE000U : 0xFFFF0000U)) |
                                     (is_half ? 0x1000U : 0x8000U));
@@ -637,7 +637,7 @@ TEST(VectorMathConversions, RoundFloatsToNearestEven) {
             }
 }
 
-/// The assembly of a kernel for `triple` and `cpu`, or nothing when this LLVM does not know the target.
+/// Returns the assembly of a kernel for `triple` and `cpu`; empty if this LLVM does not support the target.
 std::string assembly(const Kernel& kernel, const std::string& triple, const std::string& cpu,
                      const std::string& features) {
     llvm::InitializeAllTargetInfos();
@@ -663,8 +663,8 @@ std::string assembly(const Kernel& kernel, const std::string& triple, const std:
     return std::string(text);
 }
 
-/// Instructions of x86 assembly's first loop: from the first local label that is jumped back to, moves between
-/// registers and the loop's own counting left out.
+/// Counts the instructions of the first loop of x86 assembly: from the first local label that is a backward jump
+/// target, without register moves and loop control.
 int vector_instructions_of_loop(const std::string& text) {
     int count = 0;
     bool inside = false;
@@ -693,7 +693,7 @@ TEST(VectorMathCode, OfInnerLoopsStaysShort) {
     const Emit exp = first_operand<emit_exp>;
     const Emit tanh = first_operand<emit_tanh>;
     const Emit erf = first_operand<emit_erf>;
-    // One store, and for some a load, are in the count.
+    // The count includes one store, and sometimes a load.
     for (const Budget& budget :
          {Budget{"x86-64-v4", 16, exp, 14}, Budget{"x86-64-v4", 16, tanh, 21}, Budget{"x86-64-v4", 16, erf, 20},
           Budget{"x86-64-v3", 8, exp, 21}, Budget{"x86-64-v3", 8, tanh, 34}, Budget{"x86-64-v3", 8, erf, 32}}) {

@@ -13,32 +13,33 @@
 namespace tilewright::cpu {
 namespace {
 
-// pi/2 in three pieces of 24 bits, each cut rather than rounded, so that all are positive: 0 - 0 * piece stays +0.
+// pi/2 in three pieces of 24 bits, truncated instead of rounded, so that all are positive: 0 - 0 * piece stays +0.
 constexpr double kHalfPi[] = {0x1.921fb4p+0, 0x1.4442d0p-24, 0x1.846988p-48};
-// pi/2 rounded to a float, and what is missing.
+// pi/2 rounded to a float, and its error.
 constexpr double kHalfPiHigh = 0x1.921fb6p+0;
 constexpr double kHalfPiLow = -0x1.777a5cp-25;
 
-// From here on the three pieces are too short, and the far reduction takes over.
+// From here on the three pieces are too short and reduce_far is used.
 constexpr double kFar = 0x1p15;
 
-/// (sin(r) - r) / r^3 in r^2 for |r| <= 1.002 pi/4, degree 2: sin within 2^-27.8 of itself.
+/// (sin(r) - r) / r^3 in r^2 for |r| <= 1.002 pi/4, degree 2: relative error of sin 2^-27.8.
 constexpr double kSin[] = {-0x1.555544p-3, 0x1.1106c6p-7, -0x1.991c26p-13};
-/// (cos(r) - 1 + r^2/2) / r^4 in r^2 on the same range, degree 2: cos within 2^-32.9 of itself.
+/// (cos(r) - 1 + r^2/2) / r^4 in r^2 on the same range, degree 2: relative error of cos 2^-32.9.
 constexpr double kCos[] = {0x1.55554ap-5, -0x1.6c0c26p-10, 0x1.99e714p-16};
-/// (atan(t) - t) / t^3 in t^2 for |t| <= 1, degree 8: atan within 2^-28.5 of itself.
+/// (atan(t) - t) / t^3 in t^2 for |t| <= 1, degree 8: relative error of atan 2^-28.5.
 constexpr double kAtan[] = {-0x1.55553ep-2, 0x1.9991e4p-3,  -0x1.242086p-3, 0x1.c08c4ep-4,  -0x1.58091cp-4,
                             0x1.da2a0ep-5,  -0x1.fd7e1cp-6, 0x1.6424eep-7,  -0x1.d35a82p-10};
-/// (asin(s) - s) / s^3 in s^2 for |s| <= 1/2, degree 4: asin within 2^-27.6 of itself.
+/// (asin(s) - s) / s^3 in s^2 for |s| <= 1/2, degree 4: relative error of asin 2^-27.6.
 constexpr double kAsin[] = {0x1.5555c8p-3, 0x1.330204p-4, 0x1.747bbap-5, 0x1.8c3e28p-6, 0x1.595c92p-5};
 
-/// a = number * pi/2 + rest for a >= 0, |rest| <= pi/4 up to rounding; `number` holds at least its two lowest bits.
+/// a = number * pi/2 + rest for a >= 0, |rest| <= pi/4 up to rounding; at least the two lowest bits of `number` are
+/// valid.
 struct Quadrant {
     Real rest;
     Bits number;
 };
 
-/// Bits [first, first + count) of 2/pi behind its binary point, counted from 1; zeros before it.
+/// Returns bits [first, first + count) of 2/pi after its binary point, counted from 1; zeros before it.
 uint64_t two_over_pi_bits(int first, int count) {
     constexpr std::array<uint64_t, 4> words = {0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041,
                                                0xFE5163ABDEBBC561};
@@ -50,8 +51,8 @@ uint64_t two_over_pi_bits(int first, int count) {
 
 constexpr int kFirstFarExponent = 127 + 15;  // of kFar, biased
 
-/// For each biased exponent from kFar's on, 2/pi * 2^k mod 4 where x = (24-bit integer) * 2^k, in two doubles: 29 bits,
-/// so that the product with the integer is exact, and the next 53. NaN for the exponent of infinities and NaNs.
+/// Per biased exponent from kFar's on: 2/pi * 2^k mod 4, where x = (24-bit integer) * 2^k, as two doubles: 29 bits, so
+/// that the product with the integer is exact, and the next 53. NaN for the exponent of infinities and NaNs.
 struct FarTable {
     std::array<double, 256 - kFirstFarExponent> high{};
     std::array<double, 256 - kFirstFarExponent> low{};
@@ -68,7 +69,7 @@ FarTable far_table() {
     return table;
 }
 
-/// The constant array `name` of the module, made of `values` when it is not there yet.
+/// Returns the constant array `name` of the module; creates it from `values` if needed.
 llvm::GlobalVariable* constant_array(llvm::Module& module, llvm::StringRef name, llvm::ArrayRef<double> values) {
     if (llvm::GlobalVariable* known = module.getGlobalVariable(name, /*AllowInternal=*/true)) return known;
     llvm::Constant* data = llvm::ConstantDataArray::get(module.getContext(), values);
@@ -87,8 +88,8 @@ llvm::Value* pack(const Quadrant& q, llvm::Type* pair) {
     return b.CreateInsertValue(b.CreateInsertValue(llvm::PoisonValue::get(pair), q.rest.v, 0), q.number.v, 1);
 }
 
-/// The internal function `name` (Real) -> {Real, Bits} of the module around b for `type`'s lanes and for the target of
-/// the function around b; `body` emits it when it is not there yet.
+/// Returns the internal function `name`, (Real) -> {Real, Bits}, of the current module, for `type`'s lanes and the
+/// target of the current function; emits it with `body` if needed.
 llvm::Function* shared_function(llvm::IRBuilderBase& b, llvm::StringRef name, llvm::Type* type,
                                 llvm::Attribute::AttrKind inlining,
                                 llvm::function_ref<llvm::Value*(llvm::IRBuilderBase&, Real, llvm::Type*)> body) {
@@ -111,7 +112,7 @@ llvm::Function* shared_function(llvm::IRBuilderBase& b, llvm::StringRef name, ll
                                             llvm::GlobalValue::InternalLinkage, full, module);
     function->addFnAttrs(attributes);
     function->addFnAttr(inlining);
-    function->setDoesNotAccessMemory();  // constants do not count
+    function->setDoesNotAccessMemory();  // constants are not accounted for
     function->setDoesNotThrow();
     function->setWillReturn();
     llvm::IRBuilder<> inner(llvm::BasicBlock::Create(b.getContext(), "entry", function));
@@ -119,8 +120,8 @@ llvm::Function* shared_function(llvm::IRBuilderBase& b, llvm::StringRef name, ll
     return function;
 }
 
-/// The exact way for kFar <= a, after Payne and Hanek: of the product of a's integer with 2/pi, everything above the
-/// quadrant is left out from the start. Lanes below kFar come out as any number.
+/// Exact reduction for kFar <= a, after Payne and Hanek: omits the bits of the product of a's integer with 2/pi that
+/// exceed the quadrant. Lanes below kFar have unspecified results.
 Quadrant reduce_far(Real a) {
     llvm::IRBuilderBase& b = *a.b;
     static const FarTable table = far_table();
@@ -148,11 +149,11 @@ Quadrant reduce_far(Real a) {
     return {{{&b, b.CreateFPTrunc(rest.v, a.type())}}, {{&b, b.CreateTrunc(bits_of(sum).v, bits.type())}}};
 }
 
-/// The near way for every lane; the far one besides where some lane needs it.
+/// Reduces all lanes by the pieces; also calls reduce_far if some lane needs it.
 llvm::Value* emit_reduction(llvm::IRBuilderBase& b, Real a, llvm::Type* pair) {
     const Real sum = fma(a, 0x1.45f306p-1, kRound);
     const Real n = sum - kRound;
-    // Two pieces leave what is exact but for one rounding of its own size; the third matters next to multiples of pi/2.
+    // After two pieces the error is one rounding of the rest; the third piece matters near multiples of pi/2.
     Real rest = a;
     for (const double piece : kHalfPi) rest = fma(n, -piece, rest);
     const Quadrant near{rest, bits_of(sum)};
@@ -227,10 +228,11 @@ Real tan_f32(Real x) {
     return flip_sign(quotient, bits_of(x) ^ (q.number << 31));
 }
 
-/// asin on [0, 1/2], of s and its square.
+/// asin on [0, 1/2], from s and its square.
 Real asin_near_zero(Real s, Real square) { return fma(polynomial(square, kAsin), square * s, s); }
 
-/// The argument for asin_near_zero: a itself up to 1/2, above it sqrt((1 - a) / 2), half the angle left to pi/2.
+/// The argument of asin_near_zero: a itself up to 1/2; above it sqrt((1 - a) / 2), the sine of half the complementary
+/// angle.
 struct HalfAngle {
     Mask big;
     Real asin;

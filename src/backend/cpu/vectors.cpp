@@ -56,7 +56,7 @@ void emit_masked_store(llvm::IRBuilder<>& b, const VectorMemory& m, llvm::Value*
 }
 
 void transpose_registers(llvm::IRBuilder<>& b, std::vector<llvm::Value*>& rows) {
-    // Eklundh: swap the off-diagonal quarters of blocks of 2 half rows and lanes, half = n / 2, ..., 1.
+    // Eklundh: exchange the off-diagonal quarters of blocks of 2 half rows and lanes, half = n / 2, ..., 1.
     const int n = static_cast<int>(rows.size());
     for (int half = n / 2; half >= 1; half /= 2)
         for (int i = 0; i < n; ++i) {

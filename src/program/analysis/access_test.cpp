@@ -1,4 +1,4 @@
-// How accesses walk through memory.
+// Strides and dependencies of accesses.
 
 #include "program/analysis/access.h"
 

@@ -1,7 +1,7 @@
 #pragma once
-// Contractions: sums of products of two factors. Matrix products, convolutions and the products of attention are all of
-// this form. This is the only place that recognises it; what a caller needs beyond the form (plain reads, f32, a
-// constant operand) it reads from the result.
+// Contractions: sums of products of two factors, the form of matrix products, convolutions and both products of
+// attention. Only this file recognises the form. Further conditions (plain reads, f32, a constant operand) are
+// properties of the result.
 
 #include <array>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tilewright {
 struct Contraction {
     struct Factor {
         ScalarId node;                 ///< of the expression's body
-        std::optional<uint32_t> slot;  ///< the access, where the factor is a plain read: relu(@0) has none
+        std::optional<uint32_t> slot;  ///< the access, if the factor is a plain read: relu(@0) has none
     };
     std::array<Factor, 2> factors;  ///< in the order of the multiplication
     DType type = DType::F32;        ///< of the products
@@ -25,21 +25,21 @@ struct Contraction {
     bool of_reals() const { return is_float(type); }
     /// Both factors are plain reads.
     bool reads_plainly() const { return factors[0].slot && factors[1].slot; }
-    /// Both factors are plain reads, of different accesses: no square.
+    /// Both factors are plain reads, of different accesses: not a square.
     bool reads_two() const { return reads_plainly() && *factors[0].slot != *factors[1].slot; }
 };
 
-/// The factors of a body whose root is a multiplication, whatever is done with the product; else nothing.
+/// Returns the factors of a body whose root is a multiplication, whatever the reducer; else nothing.
 std::optional<std::array<Contraction::Factor, 2>> product_factors(const ScalarBody& body);
-/// Nothing where the reducer is no sum or the root of the body is no multiplication. `Casts::Through`: nor where it is
-/// one under conversions, which round or widen every product.
+/// Returns the contraction if the reducer is a sum and the root of the body is a multiplication; else nothing.
+/// `Casts::Through` also accepts a multiplication under conversions, which round or widen every product.
 enum class Casts : uint8_t { None, Through };
 std::optional<Contraction> contraction(const TensorExpr& e, Casts casts = Casts::None);
 
-/// A contraction whose factors are both plain reads: a product with nothing done to its operands.
+/// Whether `e` is a contraction whose factors are both plain reads.
 bool is_plain_product(const TensorExpr& e);
 
-/// The axes of a contraction by the factors that move along them (program/analysis/access.h). M, N and K of a matrix
+/// The axes of a contraction, by the factors that depend on them (program/analysis/access.h). M, N and K of a matrix
 /// product are rows, columns and sum.
 struct ContractionAxes {
     std::vector<size_t> batch;      ///< spatial, both factors
@@ -51,7 +51,7 @@ struct ContractionAxes {
 };
 ContractionAxes axes(const TensorExpr& e, const Contraction& c);
 
-/// A contraction of plain reads of which exactly one reads a constant of the program: a layer and its weights.
+/// A contraction of plain reads with exactly one constant operand: a layer and its weights.
 struct WeightedContraction {
     uint32_t data = 0, weights = 0;  ///< slots
 };

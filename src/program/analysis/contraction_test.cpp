@@ -1,4 +1,4 @@
-// Which expressions are contractions, and what their axes are.
+// Recognition of contractions and of the roles of their axes.
 
 #include "program/analysis/contraction.h"
 

@@ -11,7 +11,8 @@ namespace tilewright {
 
 /// Moves constant factors of a product's operands behind the product, combined into one (see below):
 ///     q[i, k] = mul(x[i, k], 0.125);  s = sum(k) q[i, k] k[j, k]   ->   s = mul(sum(k) x[i, k] k[j, k], 0.125)
-/// Only from maps that the product alone reads, and if no operand is a constant (which would absorb the factor).
+/// Only from elementwise expressions that no other primitive reads, and if no operand is a constant (which would absorb
+/// the factor).
 Program scales_behind_products(const Program& program);
 
 /// Bodies and epilogues in one form, of programs before or after fusion:

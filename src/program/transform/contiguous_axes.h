@@ -1,5 +1,5 @@
 #pragma once
-// Neighbouring axes of a program of one primitive that memory walks as one.
+// Merges neighbouring axes of a one-primitive program that are contiguous in memory.
 
 #include <optional>
 
@@ -7,8 +7,8 @@
 
 namespace tilewright {
 
-/// Neighbouring axes that every access and the result walk with one stride become one axis; tensors become
-/// one-dimensional. nullopt where nothing merges.
+/// Merges neighbouring axes that have a common stride in every access and in the result; tensors become
+/// one-dimensional. Returns nullopt if nothing merges.
 ///     [8, 56, 56, 64] + [8, 56, 56, 64]   ->   one axis of 1605632
 std::optional<Program> merge_contiguous_axes(const Program& program);
 
