@@ -1,4 +1,4 @@
-// Builder: constant folding of what is known at compile time.
+// Builder: folding of constant expressions.
 
 #include <algorithm>
 

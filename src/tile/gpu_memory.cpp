@@ -180,7 +180,8 @@ class Choice {
         return true;
     }
 
-    /// The columns of the right factor lie in other threads than those of the result; so do a warpgroup's tf32 words.
+    /// Whether the access is in the right factor, whose columns lie in other threads than those of the result; the same
+    /// holds for a warpgroup's tf32 operands.
     bool in_right_factor(PrimitiveId t, size_t slot) const {
         if (!matrix(t)) return false;
         if (matrix(t)->group && matrix(t)->type == MatrixType::TF32) return true;

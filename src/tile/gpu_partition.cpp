@@ -122,7 +122,7 @@ Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share
     const int64_t useful = most_in_group(e, m, share);
     int64_t group = reduces_vector(e, m) ? std::min(useful, kWarpThreads) : 1;
     if (p.count && *p.count > 0) {
-        const int64_t even = threads & -threads;  // so many cooperating threads divide the block evenly
+        const int64_t even = threads & -threads;  // a number of cooperating threads that divides the block
         const int64_t free = even / power_of_two_from(*p.count);
         group = std::max(group, std::min(useful, free));
     }

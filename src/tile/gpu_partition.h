@@ -34,8 +34,7 @@ namespace tilewright::gpu {
 enum class Spread : uint8_t { Strip, Rows, Columns, Right };
 
 struct Partition {
-    std::vector<int64_t> registers;  ///< per axis of the stage: points of a thread's tile; 1 along reductions, but for
-                                     ///< those that are spread
+    std::vector<int64_t> registers;  ///< per axis of the stage: points of a thread's tile; 1 along unspread reductions
     std::vector<int64_t> strip;      ///< contiguous points of the thread's tile
     std::vector<Spread> spread;
     int64_t warps = 0;             ///< warps that share a tile, 1 or 4; 0: a thread or cooperating threads

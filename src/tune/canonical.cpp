@@ -16,8 +16,8 @@ namespace {
 /// Numbers symbols and scalars in order of first use.
 class NameOrder {
   public:
-    /// Numbers the names that `e` mentions first. Within one expression the order must not depend on the names, as the
-    /// order of an expression's terms does. New names are therefore sorted by the text in which the one name is
+    /// Numbers the names that `e` mentions first. Within one expression the order must not depend on the names,
+    /// although the order of its terms does. New names are therefore sorted by the text in which this name is
     /// distinguished from all other new ones:   $y + 2*$x   ->   for $y: "$~0 + 2*$~1",   for $x: "$~1 + 2*$~0".
     void visit(Expr e) {
         std::vector<std::pair<std::string, Var>> fresh;

@@ -65,7 +65,8 @@ class KernelChecker::Impl {
     }
 
   private:
-    /// Runs the kernel; its outputs are left in the operands. There are none if it wrote elsewhere: it has failed.
+    /// Runs the kernel, which leaves its outputs in the operands. They are empty if it wrote outside its outputs: it
+    /// has failed.
     void run(const cpu::CompiledKernel& kernel, ThreadPool& pool, unsigned char before) {
         if (!operands_ || kernel.library != library_) {
             const OperandOptions guarded{.guarded = true};

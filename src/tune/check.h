@@ -37,7 +37,7 @@ struct CheckResult {
 /// memory or on the distribution of tasks); a byte that was written outside the outputs, but near them. The last two
 /// are checked for all elements. A kernel without any comparable element fails too.
 ///
-/// The kernel runs in this process: one that writes far outside, or does not terminate, takes the process with it.
+/// The kernel runs in this process: one that writes far outside, or does not terminate, ends the process.
 /// Tuner runs candidates in a child process first (tune/child_run.h).
 class KernelChecker {
   public:

@@ -1,5 +1,5 @@
 #pragma once
-// A library of kernels that a test decides: right or wrong, fast or slow, or failing.
+// A fake library whose kernels a test configures: right or wrong, fast or slow, or failing.
 
 #include <algorithm>
 #include <cstring>
@@ -15,7 +15,7 @@
 
 namespace tilewright::test {
 
-/// Each kernel takes its second input, a constant, in reverse order.
+/// Each kernel needs its second input, a constant, in reverse order.
 class FakeLibrary : public cpu::KernelProvider {
   public:
     enum class Does : uint8_t { Right, Slow, Wrong, FailsToMake, FailsToRun };
@@ -55,7 +55,8 @@ class FakeLibrary : public cpu::KernelProvider {
         std::unique_ptr<Runs> runs(int) const override { return std::make_unique<Run>(*this); }
 
       private:
-        /// Interprets the stages for new inputs, and copies the result for the same inputs: so that it is fast.
+        /// Interprets the stages for new inputs and copies the result for repeated inputs, so that repeated runs are
+        /// fast.
         class Run : public Runs {
           public:
             explicit Run(const Call& call) : call_(call) {}

@@ -178,7 +178,7 @@ MeasurementKey measurement_key(const TileProgram& candidate, const Target& targe
 
 namespace {
 
-/// `name`: of a kernel; the library's where it has none.
+/// `name`: of a kernel; the library's name if it has none.
 MeasurementKey library_key(const std::string& name, const TileProgram& kernel, const Target& target,
                            const TuneSettings& settings) {
     MeasurementKey key = measurement_key(kernel, target, settings);
@@ -187,8 +187,8 @@ MeasurementKey library_key(const std::string& name, const TileProgram& kernel, c
     return key;
 }
 
-/// The names of a library's kernels for some stages, a line each: so that nothing is asked of the library where all of
-/// them have been measured.
+/// The names of a library's kernels for some stages, one per line. With them the library is not called if all its
+/// kernels have been measured.
 ChoiceKey list_key(const cpu::KernelProvider& library, const TileProgram& kernel, const Target& target,
                    const TuneSettings& settings) {
     const MeasurementKey key = library_key(library.name(), kernel, target, settings);
@@ -235,7 +235,7 @@ class Tuner::Impl {
         settings.sizes = sizes;
         std::vector<TunedKernel> tuned(candidates.size());
         std::vector<size_t> unknown;
-        std::vector<std::pair<size_t, size_t>> same;  // of two equal candidates the second, and the first
+        std::vector<std::pair<size_t, size_t>> same;  // of two equal candidates: the later one, the earlier one
         for (size_t i = 0; i < candidates.size(); ++i) {
             Measurement& m = tuned[i].measurement;
             m.key = measurement_key(candidates[i], target_, settings);

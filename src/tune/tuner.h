@@ -32,7 +32,7 @@ struct TuneSettings {
 
 struct TunedKernel {
     Measurement measurement;
-    bool remembered = false;  ///< found in the database, not run
+    bool remembered = false;  ///< recalled from the database, not run
 };
 
 /// The database key of a schedule on `target`, which says the threads and the instruction set too.
@@ -66,13 +66,13 @@ std::optional<Measurement> remembered_schedule(const TileProgram& candidate, con
 
 /// A kernel of a library.
 struct TunedLibraryKernel {
-    std::string name;  ///< KernelProvider::name_of; empty where the library has no kernel: then `measurement` says why
+    std::string name;  ///< KernelProvider::name_of; empty if the library has no kernel (`measurement` has the reason)
     TunedKernel tuned;
 };
 
 /// Measures kernels of a library for the stages of a kernel, in the library's order, at most kMostLibraryKernels.
-/// Results in the database are reused, and the list itself is. A kernel that fails or computes a wrong result has its
-/// reason. At least one.
+/// Results in the database are reused, and so is the library's list. A kernel that fails or computes a wrong result has
+/// a reason. Returns at least one.
 std::vector<TunedLibraryKernel> tune_library(const cpu::KernelProvider& library, const TileProgram& kernel,
                                              const Target& target, const TuneSettings& settings, TuningDatabase* db);
 

@@ -140,7 +140,7 @@ class StageValues {
     std::vector<Mask> access_mask_, body_mask_, epilogue_mask_;
     std::vector<AxisRange> axis_ranges_;  ///< the job's, narrowed to the current subrange
     std::vector<int64_t> regs_;           ///< register coordinates of each axis in the current code
-    /// For an axis iterated in whole blocks of so many points, each from its first point (the last block may be
+    /// For an axis iterated in whole blocks of this many points, each from its first point (the last block may be
     /// shorter): `at` derives a point's position in its block from the register coordinate. 0: no blocks.
     std::vector<int64_t> period_;
     Expr block_of(size_t a) const { return axis(block_axis_of(a)); }
