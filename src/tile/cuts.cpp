@@ -130,7 +130,7 @@ std::optional<Needed> needed_between(const TensorExpr& e, const std::vector<int6
     }
     Needed out;
     out.nodes.assign(e.body.nodes().size(), 0);
-    std::vector<std::vector<std::vector<char>>> read(e.accesses.size());  // by access, axis, piece
+    std::vector<std::vector<std::vector<char>>> read(e.accesses.size());  // by access, axis, subrange
     for (auto& axes : read)
         for (const auto& p : pieces) axes.emplace_back(p.size(), 0);
     std::vector<size_t> at(pieces.size(), 0);
