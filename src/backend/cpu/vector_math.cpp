@@ -166,8 +166,8 @@ Real tanh_by_exp(Real a) {
 /// A function on [0, end) in 16 intervals, for vpermps: f(point + d) = c0 + c1 d + ... + c5 d^5 with the coefficients
 /// of d's interval. The points lie within a few thousand floats of the intervals' midpoints, where f is a float to
 /// 2^-33 or better (as far as floats near 1 allow), so that c0 has no error. The interval that starts at 0 has point 0
-/// and c0 0 and holds f(d) = d + c1 d + ...: there d, which is smaller than every other c0, replaces c0, so that f
-/// starts with slope 1.
+/// and c0 0 and holds f(d) = d + c1 d + ...: there d, which is smaller than every other c0, replaces c0, so that the
+/// leading term is d itself.
 struct Pieces {
     float point[16];
     float c[6][16];
