@@ -279,7 +279,8 @@ class Replay:
         self.times_path = folder / "times.json"
         self.times = json.loads(self.times_path.read_text()) if self.times_path.exists() else {}
         # No rates of this machine, no measurements, no cached code.
-        self.environment = {**os.environ, "XDG_CACHE_HOME": str((folder / "no_cache").resolve())}
+        self.environment = {**os.environ, "XDG_CACHE_HOME": str((folder / "no_cache").resolve()),
+                            "TILEWRIGHT_CALIBRATE": "0"}
 
     def kernels(self, job):
         (model, configuration), path = job

@@ -169,7 +169,9 @@ typedef struct tilewright_options {
     const char* const* sample_names;
     const int64_t* sample_sizes;
     const char* cache_folder; /* where machine code is kept for later compilations; "": the command-line tool's cache
-                                 folder; NULL: nothing is kept */
+                                 folder; NULL: nothing is kept. Not NULL: the first compilation on a machine measures
+                                 its rates, for at most 2 seconds, unless the environment variable
+                                 TILEWRIGHT_CALIBRATE is "0" */
     void* user;               /* first argument of the functions below, which may be called from any thread */
     void (*log)(void* user, tilewright_severity severity, const char* message);
     int32_t (*cancelled)(void* user); /* called before each pass and measurement; non-zero: ends the compilation with

@@ -32,10 +32,13 @@ std::optional<Numerics> numerics_from_string(std::string_view text);
 
 struct CompileOptions : GroupingOptions {
     // The target (target_of): a machine, and the part of it that is used.
-    std::optional<Target> machine;  ///< empty: current_target()
-    int threads = 0;                ///< worker threads; 0: default_thread_count()
-    std::string isa;                ///< one of selectable_isas(): "avx2", "avx512"; empty: the machine's
-    std::optional<GpuTarget> gpu;   ///< generate CUDA C++ for this GPU instead of machine code
+    std::optional<Target> machine;  ///< empty: current_target(), or as `calibrate` says
+    /// Without `machine` and `gpu`: the first compilation on this machine measures its rates briefly and keeps them
+    /// (cost/first_calibration.h). Otherwise unknown rates are assumed.
+    bool calibrate = false;
+    int threads = 0;               ///< worker threads; 0: default_thread_count()
+    std::string isa;               ///< one of selectable_isas(): "avx2", "avx512"; empty: the machine's
+    std::optional<GpuTarget> gpu;  ///< generate CUDA C++ for this GPU instead of machine code
 
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
     SchedulerKind scheduler = SchedulerKind::Auto;
@@ -55,6 +58,8 @@ struct CompileOptions : GroupingOptions {
     /// Called, from any thread, with one line when a result cannot be cached: the folder, the reason and a remedy. The
     /// same line may be repeated. Empty: no warnings.
     std::function<void(const std::string&)> warn;
+    /// Called with one line about work that takes time and is not repeated: the first calibration.
+    std::function<void(const std::string&)> note;
     /// Kernels scheduled earlier with the same options (orchestrate_options): OrchestrateOptions::schedules.
     std::shared_ptr<Schedules> schedules;
     Precision precision = Precision::F32;  ///< of multiplications on a GPU

@@ -14,6 +14,7 @@
 #include "compile/random_inputs.h"
 #include "compile/unit.h"
 #include "compile/whole_runs.h"
+#include "cost/first_calibration.h"
 #include "graph/import.h"
 #include "ops/lowering.h"
 #include "orchestrate/fuse.h"
@@ -278,7 +279,10 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     check_pass_names(options.passes, options.compile.skip);
     for (const auto& [name, size] : options.compile.dims)
         require_dimension(name, fmt::format("dimension {} = {}", quoted_name(name), size), dimension_names(model));
-    if (!options.compile.machine) options.compile.machine = current_target();
+    CompileOptions& compile = options.compile;
+    if (!compile.machine)
+        compile.machine =
+            compile.calibrate && !compile.gpu ? calibrated_target(compile.note, compile.warn) : current_target();
     if (options.rewrite && evaluated_as_planned(options.compile)) {
         const OrchestrateOptions evaluation = evaluation_options(options.compile);
         options.compile.schedules = std::make_shared<Schedules>(evaluation.scheduling, evaluation.kept);

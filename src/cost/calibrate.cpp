@@ -22,9 +22,20 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kHugePage = 2 * kMiB;
-// Long against the clock, short against the scheduler's time slices; with all threads a disturbance is likelier.
-constexpr double kReadingSeconds = 1e-3;
-constexpr double kReadingSecondsAll = 3e-4;
+
+/// What a length of calibration implies.
+struct Effort {
+    double budget;               ///< multiplies the seconds of every sample
+    double reading_seconds;      ///< long against the clock, short against the scheduler's time slices
+    double reading_seconds_all;  ///< the same on all threads, where a disturbance is likelier
+    int64_t most_memory;         ///< bytes
+    int64_t most_ring;           ///< bytes that the chase through memory covers: to write the ring takes most of it
+    bool every_capacity;         ///< latency and bandwidth curves of all levels; else bandwidth at the last level's end
+};
+constexpr Effort effort_of(CalibrationLength length) {
+    if (length == CalibrationLength::quick) return {0.1, 2e-4, 2e-4, 256 * kMiB, 64 * kMiB, false};
+    return {1, 1e-3, 3e-4, 1024 * kMiB, 4096 * kMiB, true};
+}
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -67,10 +78,10 @@ int64_t free_memory() {
 }
 
 /// Memory that no cache holds: four times what all last-level caches hold together, within reason.
-int64_t memory_bytes(const Target& target) {
+int64_t memory_bytes(const Target& target, int64_t limit) {
     const CacheLevel& last = target.caches.back();
     const int64_t instances = (target.threads + last.shared_by - 1) / last.shared_by;
-    const int64_t most = std::min<int64_t>(1024 * kMiB, free_memory() / 4);
+    const int64_t most = std::min(limit, free_memory() / 4);
     return round_up(std::max(std::min(4 * last.bytes * instances, most), 32 * kMiB), kHugePage);
 }
 
@@ -93,12 +104,14 @@ std::vector<int64_t> curve_sizes(int64_t largest) {
 
 class Calibration {
   public:
-    explicit Calibration(const CalibrationProgress& progress)
+    Calibration(CalibrationLength length, const CalibrationProgress& progress)
         : progress_(progress),
+          effort_(effort_of(length)),
           target_(host_target()),
           pool_(target_.threads, Pinning::on),
           kernels_(probe_kernels(target_.isa)),
-          pages_(memory_bytes(target_)) {
+          pages_(memory_bytes(target_, effort_.most_memory)) {
+        target_.quick = length == CalibrationLength::quick;
         // Each worker touches the part it will read later, so that the part lies in the worker's own memory.
         on_all([&](int worker) { std::memset(part(worker), 1, static_cast<size_t>(part_bytes())); });
     }
@@ -153,27 +166,33 @@ class Calibration {
         return reading;
     }
 
+    Measure sampled(double budget, const std::function<Reading()>& take,
+                    const std::function<double(double)>& figure) const {
+        return sample(effort_.budget * budget, take, figure);
+    }
+
     int64_t part_bytes() const { return pages_.bytes() / pool_.size() / 4096 * 4096; }
     char* part(int worker) const { return pages_.data() + worker * part_bytes(); }
 
     void clock() {
-        const int64_t rounds = rounds_for(kReadingSeconds, probe_cycles);
-        target_.ghz = sample(
+        const int64_t rounds = rounds_for(effort_.reading_seconds, probe_cycles);
+        target_.ghz = sampled(
             0.1, [&] { return time_once([&] { probe_cycles(rounds); }); },
             [&](double s) { return static_cast<double>(rounds * kCyclesARound) / s / 1e9; });
     }
 
     void multiply_add_1() {
-        time_once([&] { kernels_.multiply_add(rounds_for(0.05, kernels_.multiply_add)); });  // warm up: clocks settle
-        const int64_t rounds = rounds_for(kReadingSeconds, kernels_.multiply_add);
-        target_.fma_gflops_1 = sample(
+        const double warming = 0.05 * effort_.budget;
+        time_once([&] { kernels_.multiply_add(rounds_for(warming, kernels_.multiply_add)); });  // clocks settle
+        const int64_t rounds = rounds_for(effort_.reading_seconds, kernels_.multiply_add);
+        target_.fma_gflops_1 = sampled(
             0.3, [&] { return time_once([&] { kernels_.multiply_add(rounds); }); },
             [&](double s) { return gflops(rounds, s); });
     }
     void multiply_add_all() {
-        const int64_t rounds = rounds_for(kReadingSecondsAll, kernels_.multiply_add);
+        const int64_t rounds = rounds_for(effort_.reading_seconds_all, kernels_.multiply_add);
         on_all([&](int) { kernels_.multiply_add(50 * rounds); });
-        target_.fma_gflops_all = sample(
+        target_.fma_gflops_all = sampled(
             0.5, [&] { return time_all([&](int) { kernels_.multiply_add(rounds); }); },
             [&](double s) { return gflops(rounds, s) * pool_.size(); });
     }
@@ -189,8 +208,8 @@ class Calibration {
     /// Bandwidth of loading so many bytes again and again, GB/s.
     Measure load(int64_t bytes, double budget) {
         const auto body = [&](int64_t passes) { kernels_.load(pages_.data(), bytes, passes); };
-        const int64_t passes = rounds_for(kReadingSeconds, body);
-        return sample(
+        const int64_t passes = rounds_for(effort_.reading_seconds, body);
+        return sampled(
             budget, [&] { return time_once([&] { body(passes); }); },
             [&](double s) { return static_cast<double>(bytes * passes) / s / 1e9; });
     }
@@ -202,13 +221,13 @@ class Calibration {
         const auto gbps = [](int64_t bytes) {
             return [bytes](double s) { return static_cast<double>(bytes) / s / 1e9; };
         };
-        target_.memory_gbps_1 = sample(
+        target_.memory_gbps_1 = sampled(
             0.4, [&] { return time_once([&] { kernels_.load(pages_.data() + loads.next(), window, 1); }); },
             gbps(window));
 
         const int64_t half = pages_.bytes() / 2;
         Windows copies(half, std::min(window, half / 4));
-        target_.copy_gbps_1 = sample(
+        target_.copy_gbps_1 = sampled(
             0.4, [&] { return time_once([&] { copy(pages_.data(), half, copies); }); }, gbps(2 * copies.size()));
     }
     void memory_all() {
@@ -218,7 +237,7 @@ class Calibration {
             return [=](double s) { return static_cast<double>(threads * bytes) / s / 1e9; };
         };
         Windows loads(part_bytes(), window);
-        target_.memory_gbps_all = sample(
+        target_.memory_gbps_all = sampled(
             0.5,
             [&] {
                 const int64_t at = loads.next();
@@ -229,7 +248,7 @@ class Calibration {
         const int64_t half = part_bytes() / 2;
         const Windows each(half, std::min(window, half / 4));
         std::vector<Windows> copies(static_cast<size_t>(threads), each);
-        target_.copy_gbps_all = sample(
+        target_.copy_gbps_all = sampled(
             0.5, [&] { return time_all([&](int w) { copy(part(w), half, copies[static_cast<size_t>(w)]); }); },
             gbps(2 * each.size()));
     }
@@ -255,8 +274,8 @@ class Calibration {
     }
 
     void dispatch() {
-        const int64_t times = rounds_for(kReadingSeconds, [&](int64_t n) { dispatch_empty(n); });
-        target_.dispatch_us = sample(
+        const int64_t times = rounds_for(effort_.reading_seconds, [&](int64_t n) { dispatch_empty(n); });
+        target_.dispatch_us = sampled(
             0.2, [&] { return time_once([&] { dispatch_empty(times); }); },
             [&](double s) { return s / static_cast<double>(times) * 1e6; });
     }
@@ -270,7 +289,7 @@ class Calibration {
         for (size_t i = 0; i < target_.caches.size(); ++i) {
             target_.caches[i].latency_ns = chase(probe_bytes(target_.caches, i), 0.1);
         }
-        target_.memory_latency_ns = chase(curve_sizes(largest_curve()).back(), 0.2);
+        target_.memory_latency_ns = chase(std::min(curve_sizes(largest_curve()).back(), effort_.most_ring), 0.2);
     }
 
     // Two ways to see a cache end: latency steps up, bandwidth steps down. The larger counts. A chase finds every size
@@ -278,9 +297,13 @@ class Calibration {
     // comes around again, while a kernel that streams through a tile keeps it. Bandwidth hardly differs between levels
     // 1 step apart on some machines, and says nothing then.
     void capacities() {
+        const size_t levels = target_.caches.size();
+        // Below this size every working set is inside the levels before the last one.
+        const int64_t smallest = effort_.every_capacity || levels < 2 ? 0 : 2 * target_.caches[levels - 2].bytes;
         std::vector<WorkingSet> chases, loads;
         for (int64_t bytes : curve_sizes(largest_curve())) {
-            chases.push_back({bytes, chase(bytes, 0.03).value});
+            if (bytes < smallest) continue;
+            if (effort_.every_capacity) chases.push_back({bytes, chase(bytes, 0.03).value});
             loads.push_back({bytes, ns_a_line(load(bytes, 0.03).value)});
         }
         std::vector<double> latency, line_time;
@@ -292,7 +315,7 @@ class Calibration {
         line_time.push_back(ns_a_line(target_.memory_gbps_1.value));
         const std::vector<int64_t> by_latency = measured_capacities(chases, latency);
         const std::vector<int64_t> by_bandwidth = measured_capacities(loads, line_time);
-        for (size_t i = 0; i < target_.caches.size(); ++i) {
+        for (size_t i = effort_.every_capacity ? 0 : levels - 1; i < levels; ++i) {
             target_.caches[i].measured_bytes = std::max(by_latency[i], by_bandwidth[i]);
         }
     }
@@ -311,16 +334,18 @@ class Calibration {
         for (int64_t done = 0; done < 4 * around && warming < 0.05; done += std::min<int64_t>(around, 1 << 14)) {
             warming += time_once([&] { node = probe_chase(node, std::min<int64_t>(around, 1 << 14)); }).seconds;
         }
-        const int64_t steps = 8 * rounds_for(kReadingSeconds, [&](int64_t n) { node = probe_chase(node, 8 * n); });
+        const int64_t steps =
+            8 * rounds_for(effort_.reading_seconds, [&](int64_t n) { node = probe_chase(node, 8 * n); });
         const auto take = [&] {
             // Another process may have evicted the data meanwhile; streaming loads it again in the shortest time.
             kernels_.load(pages_.data(), bytes / 512 * 512, 2);
             return time_once([&] { node = probe_chase(node, steps); });
         };
-        return sample(budget, take, [&](double s) { return s / static_cast<double>(steps) * 1e9; });
+        return sampled(budget, take, [&](double s) { return s / static_cast<double>(steps) * 1e9; });
     }
 
     const CalibrationProgress& progress_;
+    const Effort effort_;
     Target target_;
     ThreadPool pool_;
     ProbeKernels kernels_;
@@ -329,6 +354,8 @@ class Calibration {
 
 }  // namespace
 
-Target calibrate(const CalibrationProgress& progress) { return Calibration(progress).run(); }
+Target calibrate(CalibrationLength length, const CalibrationProgress& progress) {
+    return Calibration(length, progress).run();
+}
 
 }  // namespace tilewright

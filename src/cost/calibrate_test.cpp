@@ -150,12 +150,27 @@ TEST(ProbeChase, TakesAsManySteps) {
     EXPECT_NE(probe_chase(start, 8), start);
 }
 
+TEST(QuickCalibration, MeasuresEveryRateInSeconds) {
+    const auto start = std::chrono::steady_clock::now();
+    const Target t = calibrate(CalibrationLength::quick);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    EXPECT_EQ(verify(t), "") << print(t);
+    EXPECT_TRUE(t.calibrated && t.quick);
+    for (const Measure& m : {t.ghz, t.memory_latency_ns, t.memory_gbps_1, t.memory_gbps_all, t.copy_gbps_1,
+                             t.copy_gbps_all, t.fma_gflops_1, t.fma_gflops_all, t.dispatch_us}) {
+        EXPECT_TRUE(m.measured()) << print(t);
+    }
+    EXPECT_EQ(target_key(t), target_key(host_target()));
+    EXPECT_LT(seconds, 30) << "about 1 second on an idle machine; the bound is for a busy one";
+}
+
 /// What calibrate() promises, on whatever machine the test runs; bounds are wide because tests run on busy machines.
 class Calibrated : public testing::Test {
   protected:
     static void SetUpTestSuite() {
         const auto start = std::chrono::steady_clock::now();
-        target_ = new Target(calibrate([](std::string_view, double done) { progress_.push_back(done); }));
+        target_ = new Target(
+            calibrate(CalibrationLength::full, [](std::string_view, double done) { progress_.push_back(done); }));
         seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     static void TearDownTestSuite() {

@@ -243,7 +243,9 @@ std::string print(const Target& t) {
     line("", fmt::format("copy {} GB/s on 1 thread, {} on {} (read plus written)", text(t.copy_gbps_1),
                          text(t.copy_gbps_all), t.threads));
     line("dispatch", fmt::format("{} us", text(t.dispatch_us)));
-    line("rates", t.calibrated ? "measured: median (interquartile range)" : "assumed where marked ?, not measured yet");
+    line("rates", !t.calibrated ? "assumed where marked ?, not measured yet"
+                  : t.quick     ? "measured briefly: median (interquartile range); --calibrate measures longer"
+                                : "measured: median (interquartile range)");
     return out;
 }
 

@@ -100,6 +100,7 @@ struct Target {
     Measure fma_gflops_all;
     Measure dispatch_us;  ///< an empty loop handed to all threads of a warm pool and awaited
     bool calibrated = false;
+    bool quick = false;  ///< calibrated by CalibrationLength::quick
     NominalRates nominal;
 
     std::optional<GpuTarget> gpu;  ///< kernels are for this GPU; the CPU is its host
@@ -139,10 +140,19 @@ Target host_target();
 /// What is being measured and which part of the whole is done, 0 to 1.
 using CalibrationProgress = std::function<void(std::string_view step, double done)>;
 
-/// host_target() with every rate measured: about 5 seconds on all usable CPUs, up to three times that where others keep
-/// them busy. Samples during which the system took the CPU away are repeated as long as time allows. Uses up to a
-/// quarter of the free memory, at most 1 GiB. Throws RuntimeError without memory or threads.
-Target calibrate(const CalibrationProgress& progress = {});
+/// How long calibrate() may take.
+enum class CalibrationLength : uint8_t {
+    /// At most about 1 second, 2 on a busy machine: a tenth of the samples, at most 256 MiB of memory. Usable cache
+    /// sizes are measured by bandwidth alone, of the last level alone.
+    quick,
+    /// About 5 seconds, up to three times that on a busy machine.
+    full
+};
+
+/// host_target() with every rate measured on all usable CPUs. Samples during which the system took the CPU away are
+/// repeated as long as time allows. Uses up to a quarter of the free memory, at most 1 GiB. Throws RuntimeError without
+/// memory or threads.
+Target calibrate(CalibrationLength length, const CalibrationProgress& progress = {});
 
 /// Empty if the target makes sense: sizes and rates positive and finite, caches growing. Otherwise what is wrong.
 std::string verify(const Target& target);

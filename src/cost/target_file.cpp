@@ -87,6 +87,7 @@ Target target_of(const Json& json) {
     for (const auto& [name, member] : kRates) t.*member = measure_of(json.at(name));
     for (const Json& cache : json.at("caches")) t.caches.push_back(cache_of(cache));
     t.calibrated = json.at("calibrated").get<bool>();
+    t.quick = json.value("quick", false);
     return t;
 }
 
@@ -160,6 +161,7 @@ std::string to_json(const Target& t) {
     json["caches"] = Json::array();
     for (const CacheLevel& c : t.caches) json["caches"].push_back(json_of(c));
     json["calibrated"] = t.calibrated;
+    if (t.quick) json["quick"] = true;
     // A CPU's name is the machine's to choose; bytes that are not UTF-8 must not keep us from writing it down.
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

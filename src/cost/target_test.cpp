@@ -260,6 +260,9 @@ TEST(Print, ShowsMeasuredAndAssumedValues) {
     t.calibrated = true;
     EXPECT_NE(print(t).find("12.5 (3.4 %) GB/s on 1 thread"), std::string::npos) << print(t);
     EXPECT_NE(print(t).find("measured: median"), std::string::npos) << print(t);
+    t.quick = true;
+    EXPECT_NE(print(t).find("measured briefly"), std::string::npos) << print(t);
+    EXPECT_EQ(target_from_json(to_json(t)), t);
 }
 
 TEST_F(TargetFile, CacheFolderFollowsTheEnvironment) {

@@ -117,6 +117,7 @@ void connect_functions(const tilewright_options& o, PipelineOptions& p) {
         say(TILEWRIGHT_INFO, what);
     };
     p.compile.warn = [say](const std::string& text) { say(TILEWRIGHT_WARNING, text); };
+    p.compile.note = [say](const std::string& text) { say(TILEWRIGHT_INFO, text); };
     p.passes.progress = step;
     p.compile.watch = [step](const OrchestrationProgress& at) { step(at.what); };
 }
@@ -150,7 +151,10 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     p.compile.check_values = o.check_values != 0;
     p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");
     choose_kernels(o, p.compile);
-    if (o.cache_folder != nullptr) p.compile.code_folder = cached_code_folder(o.cache_folder);
+    if (o.cache_folder != nullptr) {
+        p.compile.code_folder = cached_code_folder(o.cache_folder);
+        p.compile.calibrate = true;
+    }
     connect_functions(o, p);
     p.reference = false;
     return p;

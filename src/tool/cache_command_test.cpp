@@ -183,6 +183,26 @@ TEST_F(CacheCommand, MeasurementsChangeOnlyMeasuredPlans) {
     EXPECT_EQ(run(cached).out, before);
 }
 
+/// The first compilation on a machine measures its rates, says so in one line, and keeps them for the next command.
+TEST_F(CacheCommand, TheFirstCompilationCalibrates) {
+    limits_.environment.emplace_back("TILEWRIGHT_CALIBRATE", "1");
+    const std::string path = "cache/tilewright/target-" + target_key(host_target()) + ".json";
+    EXPECT_EQ(run({"bench", "model.onnx", "--iterations", "1", "--no-calibrate"}).err, "");
+    EXPECT_FALSE(place_.exists(path));
+    const Result first = run({"bench", "model.onnx", "--iterations", "1"});
+    EXPECT_EQ(first.status, 0) << first.err;
+    EXPECT_THAT(first.err, AllOf(StartsWith("note: measured this machine's rates in "), HasSubstr(place_ / path)));
+    EXPECT_EQ(lines_that_begin(first.err, ""), 1u) << first.err;
+    EXPECT_THAT(first.out, HasSubstr("measured FMA peak"));
+    const Target kept = target_from_json(place_.read(path));
+    EXPECT_TRUE(kept.calibrated);
+    EXPECT_TRUE(kept.quick);
+    const Result second = run({"bench", "model.onnx", "--iterations", "1"});
+    EXPECT_EQ(second.err, "");
+    EXPECT_EQ(target_from_json(place_.read(path)), kept);
+    EXPECT_THAT(run({"info"}).out, HasSubstr("measured briefly"));
+}
+
 /// Files of calibrated rates that another user wrote, or that are malformed, are ignored without an error.
 TEST_F(CacheCommand, IgnoresRatesThatOthersMayHaveWritten) {
     Target rates = host_target();

@@ -52,6 +52,7 @@ std::string text_of(const std::string& path) {
         const rlimit stack{limits.stack_bytes, limits.stack_bytes};
         setrlimit(RLIMIT_STACK, &stack);
     }
+    setenv("TILEWRIGHT_CALIBRATE", "0", 1);  // caches of tests are empty: each run would measure the machine again
     for (const auto& [name, value] : limits.environment) setenv(name.c_str(), value.c_str(), 1);
     // Sanitizers would end the process for an allocation that is too large; it has to fail as without a sanitizer.
     const char* options = getenv("ASAN_OPTIONS");

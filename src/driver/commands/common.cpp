@@ -234,6 +234,8 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
         "--no-code-cache", o.no_code_cache,
         "neither use nor keep machine code and schedules of kernels compiled before (folder code in the cache "
         "folder)");
+    command.add_flag("--no-calibrate", o.no_calibrate,
+                     "assume unknown rates of this machine, instead of measuring them briefly (once; see `info`)");
     command.add_flag("--keep-subnormals", o.keep_subnormals,
                      "compute with subnormal numbers; without it they count as 0 while kernels run, as some CPUs are "
                      "up to a hundred times slower on them");
@@ -273,6 +275,8 @@ void warn_once(const std::string& text) {
     if (said.insert(text).second) std::fprintf(stderr, "warning: %s\n", text.c_str());
 }
 
+void print_note(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
+
 namespace {
 
 /// The folder of cached machine code and schedules; empty: no cache.
@@ -305,6 +309,8 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.without = o.without;
     p.compile.code_folder = code_folder(o);
     p.compile.warn = warn_once;
+    p.compile.calibrate = !o.no_calibrate;
+    p.compile.note = print_note;
     o.scheduler.apply(p.compile);
     if (!o.target_file.empty()) plan_for_file(p.compile, o.target_file);
     o.rewrite.apply(p);

@@ -63,8 +63,8 @@ struct ModelOptions {
     SchedulerOptions scheduler;
     int threads = 0;
     std::string isa;
-    bool no_fuse = false, no_layouts = false, no_code_cache = false, progress = false, keep_subnormals = false,
-         check_values = false;
+    bool no_fuse = false, no_layouts = false, no_code_cache = false, no_calibrate = false, progress = false,
+         keep_subnormals = false, check_values = false;
     std::string numerics = "default";
     std::string target = "cpu", precision = "f32";
     std::string target_file;
@@ -77,6 +77,8 @@ void add_model_options(CLI::App& command, ModelOptions& o);
 void add_target_options(CLI::App& command, ModelOptions& o);
 /// A warning on standard error; each text is printed once.
 void warn_once(const std::string& text);
+/// A note on standard error.
+void print_note(const std::string& text);
 PipelineOptions pipeline_options(const ModelOptions& o);
 /// Loads and compiles; shows progress on a terminal after a second. While kernels are measured, an interrupt ends in a
 /// RuntimeError that says which results are stored.

@@ -21,7 +21,7 @@ void add_info_command(CLI::App& app, int& status) {
     c->callback([=, &status] {
         Target target;
         if (*measure) {
-            target = calibrate();
+            target = calibrate(CalibrationLength::full);
         } else {
             target = current_target();
         }

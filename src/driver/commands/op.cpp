@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cost/estimate.h"
+#include "cost/first_calibration.h"
 #include "cost/target.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
@@ -37,8 +38,8 @@ struct OpOptions {
     size_t chain_model = 0;  ///< candidates to measure against the model; 0: none
     double seconds = 0.5, budget = 2e7;
     uint64_t seed = 0;
-    bool list = false, no_check = false, no_run = false, calibrate = false, verbose = false, pruning = false,
-         save_only = false;
+    bool list = false, no_check = false, no_run = false, calibrate = false, no_calibrate = false, verbose = false,
+         pruning = false, save_only = false;
 };
 
 /// The figures of one operator; `error` if it could not be compiled or run.
@@ -268,13 +269,15 @@ void save_models(const std::vector<OpSpec>& ops, const OpOptions& o) {
     }
 }
 
-/// This machine's rates: stored ones, else assumed ones; with --calibrate missing rates are measured and stored. Later
-/// plans use the stored rates, so that is done on request only.
+/// This machine's rates: stored ones, else measured ones. --calibrate requests the long calibration, which replaces a
+/// stored short one.
 Target machine(const OpOptions& o) {
-    if (std::optional<Target> known = load_target()) return *known;
-    if (!o.calibrate) return host_target();
+    if (o.no_calibrate) return current_target();
+    if (!o.calibrate) return calibrated_target(print_note, warn_once);
+    if (std::optional<Target> known = load_target(); known && !known->quick) return *known;
     Progress progress("measuring this machine");
-    Target target = calibrate([&](std::string_view step, double) { progress.step(std::string(step)); });
+    Target target =
+        calibrate(CalibrationLength::full, [&](std::string_view step, double) { progress.step(std::string(step)); });
     try {
         save_target(target);
     } catch (const RuntimeError& e) {
@@ -341,9 +344,12 @@ void add_op_command(CLI::App& app, int& status) {
         ->check(CLI::Range(1e3, 1e15));
     c->add_flag("--no-check", o->no_check, "do not compare with the interpreter");
     c->add_flag("--no-run", o->no_run, "do not measure");
-    c->add_flag("--calibrate,!--no-calibrate", o->calibrate,
-                "measure and store this machine's rates if there are none, as `info --calibrate` does; "
-                "all later plans use them");
+    CLI::Option* calibrate =
+        c->add_flag("--calibrate", o->calibrate,
+                    "measure and store this machine's rates as `info --calibrate` does, unless that was done before; "
+                    "all later plans use them");
+    c->add_flag("--no-calibrate", o->no_calibrate, "use stored or assumed rates, without measuring them briefly")
+        ->excludes(calibrate);
     c->add_option("--seed", o->seed, "of weights and inputs (0)");
     CLI::Option* save = c->add_option(
         "--save", o->save, "write the ONNX model; of several operators 0.onnx, 1.onnx, ... into this folder");
