@@ -10,6 +10,7 @@ usage: check_sources.py [ROOT]
              and string literals of C++ and Python files avoid CODE_WORDS
   links      a relative link of a document refers to a file
   one place  queries of program/analysis/ are not reimplemented elsewhere
+  functions  a function of the table of scalar operators is named in few other files, and no other file lists functions
   text       UTF-8, ends with a line end, no tabs outside makefiles, no blanks at line ends in code
 
 One line for each violation; exit status 1 if there is any.
@@ -28,8 +29,8 @@ MAX_FUNCTION_LINES = 80
 LONGER_FUNCTIONS = {"src/compile/pipeline.cpp": 120}  # run_pipeline lists every pass
 GENERATED = ("bench/replay.txt",)  # generated: of any length
 FOLDERS = [".ci", "bench", "cmake", "docs", "fuzz", "include", "python", "scripts", "src", "tests"]
-CODE = (".cpp", ".h", ".hpp", ".cu", ".py", ".sh", ".cmake")
-TEXT = CODE + (".txt", ".json", ".md", ".in", ".map", ".toml", ".golden")
+CODE = (".cpp", ".h", ".hpp", ".def", ".cu", ".py", ".sh", ".cmake")
+TEXT = CODE + (".cuh", ".txt", ".json", ".md", ".in", ".map", ".toml", ".golden")
 NAMES = ("Makefile", "run", ".clang-format", ".clang-tidy", ".gitignore", "LICENSE")
 
 # First folders of absolute paths that exist on one machine only.
@@ -108,6 +109,14 @@ ONE_PLACE = {
         (re.compile(r"case ScalarOp::Tanh:\n(?:\s*case ScalarOp::\w+:\n)*\s*return \d+;"), "operation_cost()"),
     ],
 }
+
+# The table of scalar operators; a row of it and two files of the backends add a function. Tests are not counted.
+SCALAR_TABLE = "src/program/scalar_ops.def"
+SCALAR_ROW = re.compile(r"^TW_SCALAR_FUNCTION\((\w+), *(\w+), *\w+, *(\w+),", re.MULTILINE)
+MAX_FILES_OF_FUNCTION = 6
+# function -> limit: rewrite rules and decompositions have it in their formulas
+MORE_FILES_OF_FUNCTION = {"Exp": 13, "Sqrt": 7}
+MAX_FUNCTIONS_OF_FILE = 4  # in formulas; a file with more has a list that should read the table
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
@@ -122,8 +131,8 @@ def files(root):
 
 
 def is_source(path):
-    """Whether it is C++ code other than a test."""
-    return path.startswith("src/") and path.endswith((".cpp", ".h")) and "_test." not in path
+    """Whether it is C++ or CUDA code other than a test."""
+    return path.startswith("src/") and path.endswith((".cpp", ".h", ".def", ".cuh")) and "_test." not in path
 
 
 def functions(text):
@@ -184,6 +193,23 @@ def check_one_place(path, text):
     return [f"{path}:{text.count(chr(10), 0, found.start()) + 1}: decided in {place}: use {instead}"
             for place, patterns in ONE_PLACE.items() if path != place
             for pattern, instead in patterns for found in pattern.finditer(text)]
+
+
+def check_scalar_functions(sources):
+    """Functions of the table that are named in too many of the sources {path: text}, and sources that name too many."""
+    lines, listed = [], {}
+    for op, text, device in SCALAR_ROW.findall(sources.get(SCALAR_TABLE, "")):
+        named = re.compile(rf"\bScalarOp::{op}\b|^llvm::Value\* emit_{text}\(|^TW_FUNCTION\({device},", re.MULTILINE)
+        users = [path for path, source in sources.items() if path != SCALAR_TABLE and named.search(source)]
+        most = MORE_FILES_OF_FUNCTION.get(op, MAX_FILES_OF_FUNCTION)
+        if 1 + len(users) > most:
+            lines.append(f"{SCALAR_TABLE}: {op} is named in {1 + len(users)} files, at most {most}: read the table "
+                         f"instead of {', '.join(sorted(users))}")
+        for path in users:
+            if f"ScalarOp::{op}" in sources[path]:
+                listed.setdefault(path, []).append(op)
+    return lines + [f"{path}: names {len(ops)} functions of {SCALAR_TABLE}, at most {MAX_FUNCTIONS_OF_FILE}: read it"
+                    for path, ops in sorted(listed.items()) if len(ops) > MAX_FUNCTIONS_OF_FILE]
 
 
 def check_words(path, text):
@@ -264,18 +290,20 @@ def check_links(path, text, exists):
 
 def check(root):
     """All violations, as lines of text."""
-    lines = []
+    lines, sources = [], {}
     for path in files(root):
         with open(os.path.join(root, path), "rb") as f:
             data = f.read()
         lines += check_file(path, data)
         text = data.decode("utf-8", errors="replace")
         lines += check_one_place(path, text)
+        if is_source(path):
+            sources[path] = text
         lines += check_code_words(path, text)
         if path.endswith(".md"):
             lines += check_words(path, text)
             lines += check_links(path, text, lambda p: os.path.exists(os.path.join(root, p)))
-    return lines
+    return lines + check_scalar_functions(sources)
 
 
 def main():

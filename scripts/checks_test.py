@@ -200,6 +200,33 @@ class SourceRules(unittest.TestCase):
         self.assertEqual([], check_sources.check_one_place("src/program/analysis/contraction.cpp", second[0]))
         self.assertEqual([], check_sources.check_one_place("src/a.cpp", "return Expr(d.is_constant() ? d : 1);\n"))
 
+    def test_functions_of_the_scalar_table_are_named_in_few_files(self):
+        table = "TW_SCALAR_FUNCTION(Erf, erf, erf, erf, 24)\n"
+        users = {f"src/ops/{k}.cpp": "x.apply(ScalarOp::Erf);\n" for k in "abc"}
+        backends = {"src/backend/cpu/a.cpp": "llvm::Value* emit_erf(llvm::IRBuilderBase& b, llvm::Value* x) {}\n",
+                    "src/backend/cuda/device/common.cuh": "TW_FUNCTION(erf, erff, erf)\n"}
+        sources = {check_sources.SCALAR_TABLE: table, **users, **backends}
+        self.assertEqual([], check_sources.check_scalar_functions(sources))
+        lines = check_sources.check_scalar_functions({**sources, "src/tune/d.cpp": "case ScalarOp::Erf:\n"})
+        self.assertEqual(1, len(lines))
+        self.assertIn("Erf is named in 7 files, at most 6", lines[0])
+        self.assertEqual([], check_sources.check_scalar_functions({**sources, "src/tune/d.cpp": "ScalarOp::Erfc\n"}))
+
+    def test_no_file_lists_the_functions_of_the_scalar_table_again(self):
+        names = ["Sin", "Cos", "Tan", "Asin", "Acos"]
+        table = "".join(f"TW_SCALAR_FUNCTION({n}, {n.lower()}, {n.lower()}, {n.lower()}, 40)\n" for n in names)
+        cases = [f"        case ScalarOp::{n}:\n" for n in names]
+        for count, expected in ((4, []), (5, [f"src/tune/a.cpp: names 5 functions of {check_sources.SCALAR_TABLE}, "
+                                              "at most 4: read it"])):
+            self.assertEqual(expected, check_sources.check_scalar_functions({
+                check_sources.SCALAR_TABLE: table, "src/tune/a.cpp": "".join(cases[:count])}))
+
+    def test_the_scalar_table_has_rows_that_the_check_reads(self):
+        with open(os.path.join(ROOT, check_sources.SCALAR_TABLE), encoding="utf-8") as f:
+            rows = check_sources.SCALAR_ROW.findall(f.read())
+        self.assertIn(("RoundEven", "round", "round_even"), rows)
+        self.assertGreater(len(rows), 20)
+
     def test_links_of_documents_lead_to_files(self):
         text = "[a](b.md) [c](../README.md#map) ![d](charts/e.svg) [f](https://example.org) `[g](h)`\n"
         self.assertEqual([], check_sources.check_links("docs/a.md", text,

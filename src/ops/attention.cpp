@@ -136,9 +136,7 @@ ValueId capped(Builder& b, ValueId s, const Scoring& how) {
     if (how.softcap == 0) return s;
     return b.map(
         {s}, b.dtype(s),
-        [&](ScalarBody& body, Ids x) -> ScalarId {
-            return (Sx(body, x[0]) / how.softcap).apply(ScalarOp::Tanh) * how.softcap;
-        },
+        [&](ScalarBody& body, Ids x) -> ScalarId { return (Sx(body, x[0]) / how.softcap).tanh() * how.softcap; },
         "softcap");
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ops/families.h"
 #include "ops/scalar_math.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright {
 
@@ -14,7 +15,7 @@ namespace {
 
 using Ids = std::span<const ScalarId>;
 
-bool is_float_only(ScalarOp op) { return op >= ScalarOp::Floor; }
+bool is_float_only(ScalarOp op) { return scalar_op_info(op).takes == Takes::Floats; }
 
 void require_float(NodeContext& c, size_t input) {
     c.require(is_float(c.dtype(input)),
@@ -233,33 +234,18 @@ void dropout(NodeContext& c) {
 }  // namespace
 
 std::vector<OpLowering> elementwise_lowerings() {
-    return {
+    std::vector<OpLowering> all = {
+#define TW_SCALAR_FUNCTION(op, text, c, cuda, cost, curve, low, high, ulp, onnx, since) \
+    {"", onnx, since, unary<ScalarOp::op>},
+#include "program/scalar_ops.def"
+
         {"", "Abs", 1, unary<ScalarOp::Abs>},
-        {"", "Acos", 7, unary<ScalarOp::Acos>},
-        {"", "Acosh", 9, unary<ScalarOp::Acosh>},
-        {"", "Asin", 7, unary<ScalarOp::Asin>},
-        {"", "Asinh", 9, unary<ScalarOp::Asinh>},
-        {"", "Atan", 7, unary<ScalarOp::Atan>},
-        {"", "Atanh", 9, unary<ScalarOp::Atanh>},
         {"", "BitwiseNot", 18, unary<ScalarOp::BitNot>},
-        {"", "Ceil", 1, unary<ScalarOp::Ceil>},
-        {"", "Cos", 7, unary<ScalarOp::Cos>},
-        {"", "Cosh", 9, unary<ScalarOp::Cosh>},
-        {"", "Erf", 9, unary<ScalarOp::Erf>},
-        {"", "Exp", 1, unary<ScalarOp::Exp>},
-        {"", "Floor", 1, unary<ScalarOp::Floor>},
         {"", "IsNaN", 9, unary<ScalarOp::IsNan>},
-        {"", "Log", 1, unary<ScalarOp::Log>},
         {"", "Neg", 1, unary<ScalarOp::Neg>},
         {"", "Not", 1, logical_not},
         {"", "Reciprocal", 1, reciprocal},
-        {"", "Round", 11, unary<ScalarOp::RoundEven>},
         {"", "Sign", 9, unary<ScalarOp::Sign>},
-        {"", "Sin", 7, unary<ScalarOp::Sin>},
-        {"", "Sinh", 9, unary<ScalarOp::Sinh>},
-        {"", "Sqrt", 1, unary<ScalarOp::Sqrt>},
-        {"", "Tan", 7, unary<ScalarOp::Tan>},
-        {"", "Tanh", 1, unary<ScalarOp::Tanh>},
 
         {"", "Add", 1, binary<ScalarOp::Add>},
         {"", "Sub", 1, binary<ScalarOp::Sub>},
@@ -291,6 +277,8 @@ std::vector<OpLowering> elementwise_lowerings() {
         {"", "IsInf", 10, is_inf},
         {"", "Where", 9, where},
     };
+    std::erase_if(all, [](const OpLowering& r) { return r.op.empty(); });  // functions that ONNX does not have
+    return all;
 }
 
 }  // namespace tilewright

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "ops/rule_test.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright {
 namespace {
@@ -30,6 +31,16 @@ std::string written(const std::string& op, const std::vector<In>& inputs,
 }
 
 const In kX{"x", DType::F32, {3}};
+
+TEST(Elementwise, FunctionsOfTheTableAreLoweredToThemselvesSinceTheirOpset) {
+    for (const ScalarFunction& f : scalar_functions()) {
+        if (f.onnx.empty()) continue;
+        EXPECT_EQ(written(std::string(f.onnx), {kX}),
+                  fmt::format("y = [3] {}(@0) where @0 = x[i0]\n", to_string(f.op)));
+        EXPECT_EQ(find_lowering("", f.onnx, f.since)->since, f.since) << f.onnx;
+        EXPECT_EQ(find_lowering("", f.onnx, f.since - 1), nullptr) << f.onnx;
+    }
+}
 
 TEST(Elementwise, BecomesOnePrimitive) {
     EXPECT_EQ(written("Add", {{"a", DType::F32, {"n", 3}}, {"b", DType::F32, {3}}}),

@@ -30,7 +30,7 @@ ValueId inverse_root(Builder& b, ValueId v, double epsilon) {
         {v}, b.dtype(v),
         [&](ScalarBody& body, Ids x) -> ScalarId {
             const Sx a(body, x[0]);
-            return a.of(1) / (a + epsilon).apply(ScalarOp::Sqrt);
+            return a.of(1) / (a + epsilon).sqrt();
         },
         "inverse");
 }
@@ -123,9 +123,7 @@ void batch_normalization(NodeContext& c) {
     const auto as = [&](ScalarBody& body, ScalarId x) { return Sx(body, x).cast(factors); };
     const ValueId scale = c.b.map(
         {c.in(1), variance}, factors,
-        [&](ScalarBody& body, Ids x) -> ScalarId {
-            return as(body, x[0]) / (as(body, x[1]) + epsilon).apply(ScalarOp::Sqrt);
-        },
+        [&](ScalarBody& body, Ids x) -> ScalarId { return as(body, x[0]) / (as(body, x[1]) + epsilon).sqrt(); },
         "scale");
     const ValueId shift = c.b.map(
         {c.in(2), mean, scale}, factors,
@@ -261,9 +259,7 @@ void mean_variance_normalization(NodeContext& c) {
     const ValueId variance = c.b.mean(c.b.binary(ScalarOp::Mul, d, d), axes, true);
     c.out(0, c.b.map(
                  {d, variance}, c.dtype(0),
-                 [](ScalarBody& body, Ids v) -> ScalarId {
-                     return Sx(body, v[0]) / (Sx(body, v[1]).apply(ScalarOp::Sqrt) + 1e-9);
-                 },
+                 [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]) / (Sx(body, v[1]).sqrt() + 1e-9); },
                  "quotient"));
 }
 

@@ -404,8 +404,8 @@ void window_function(NodeContext& c, double a, double b, double second) {
     const Sx i = Sx(e.body, e.body.index(axis(0))).cast(DType::F64);
     const Sx n = Sx(e.body, e.body.index(periodic ? size : max(size - 1, 1))).cast(DType::F64);
     const Sx angle = i * (2 * std::numbers::pi) / n;
-    Sx y = i.of(a) - angle.apply(ScalarOp::Cos) * b;
-    if (second != 0) y = y + (angle * 2.0).apply(ScalarOp::Cos) * second;
+    Sx y = i.of(a) - angle.cos() * b;
+    if (second != 0) y = y + (angle * 2.0).cos() * second;
     e.body.set_root(y.cast(compute_type(t)));
     c.out(0, c.b.emit(std::move(e), t, "window"));
 }

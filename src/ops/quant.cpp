@@ -34,7 +34,7 @@ Limits limits(DType t) {
 }  // namespace
 
 ScalarId quantised(Sx x, std::optional<Sx> zero, DType to) {
-    Sx y = x.apply(ScalarOp::RoundEven);
+    Sx y = x.round();
     if (zero) y = y + zero->cast(y.dtype());
     const Limits l = limits(to);
     return y.max(l.lo).min(l.hi).cast(compute_type(to));

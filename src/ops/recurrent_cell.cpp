@@ -21,16 +21,16 @@ struct Activation {
 
     Sx operator()(Sx x) const {
         if (name == "sigmoid") return x.of(1) / ((-x).exp() + 1);
-        if (name == "tanh") return x.apply(ScalarOp::Tanh);
+        if (name == "tanh") return x.tanh();
         if (name == "relu") return x.max(0);
         if (name == "affine") return x * alpha + beta;
         if (name == "leakyrelu") return (x < 0).choose(x * alpha, x);
         if (name == "thresholdedrelu") return (x > alpha).choose(x, x.of(0));
-        if (name == "scaledtanh") return (x * beta).apply(ScalarOp::Tanh) * alpha;
+        if (name == "scaledtanh") return (x * beta).tanh() * alpha;
         if (name == "hardsigmoid") return (x * alpha + beta).min(1).max(0);
-        if (name == "elu") return (x < 0).choose(x.apply(ScalarOp::Expm1) * alpha, x);
+        if (name == "elu") return (x < 0).choose(x.expm1() * alpha, x);
         if (name == "softsign") return x / (x.abs() + 1);
-        return x.max(0) + (-x.abs()).exp().apply(ScalarOp::Log1p);  // softplus
+        return x.max(0) + (-x.abs()).exp().log1p();  // softplus
     }
 };
 

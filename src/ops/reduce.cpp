@@ -44,8 +44,7 @@ ValueId reduced(NodeContext& c, Reducer reducer, const std::vector<int64_t>& axe
 }
 
 ValueId apply(NodeContext& c, ValueId v, DType out, ScalarOp op) {
-    return c.b.map(
-        {v}, out, [op](ScalarBody& body, Ids x) -> ScalarId { return body.unary(op, x[0]); }, to_string(op));
+    return c.b.map({v}, out, [op](ScalarBody& body, Ids x) -> ScalarId { return body.unary(op, x[0]); }, to_string(op));
 }
 
 Sx same(Sx x) { return x; }
@@ -101,8 +100,7 @@ ValueId reduce_known(NodeContext& c, Reduction kind, const std::vector<int64_t>&
         [&](ScalarBody& body, Ids v) -> ScalarId { return (Sx(body, v[0]) - Sx(body, v[1])).exp(); }, axes, true,
         "sum");
     ValueId y = c.b.map(
-        {sum, shift}, f,
-        [&](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]).apply(ScalarOp::Log) + Sx(body, v[1]); },
+        {sum, shift}, f, [&](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]).log() + Sx(body, v[1]); },
         "log");
     y = c.b.cast(y, t);
     return keep ? y : c.b.squeeze(y, axes);

@@ -44,7 +44,10 @@ class Sx {
     Sx min(double b) const { return apply(ScalarOp::Min, b); }
     Sx max(double b) const { return apply(ScalarOp::Max, b); }
     Sx abs() const { return apply(ScalarOp::Abs); }
-    Sx exp() const { return apply(ScalarOp::Exp); }
+    // x.exp(), x.erf(), ...: each function of the table.
+#define TW_SCALAR_FUNCTION(op, text, ...) \
+    Sx text() const { return apply(ScalarOp::op); }
+#include "program/scalar_ops.def"
 
   private:
     ScalarBody* body_;

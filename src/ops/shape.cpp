@@ -97,7 +97,7 @@ void range(NodeContext& c) {
             const Sx start = Sx(body, x[0]).cast(DType::F64);
             const Sx limit = Sx(body, x[1]).cast(DType::F64);
             const Sx n = (limit - start) / Sx(body, x[2]).cast(DType::F64);
-            return n.apply(ScalarOp::Ceil).max(0).cast(DType::I64);
+            return n.ceil().max(0).cast(DType::I64);
         },
         "count");
     e.extents = c.b.read_ints(count);

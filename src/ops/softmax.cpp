@@ -50,8 +50,7 @@ void log_softmax(NodeContext& c) {
     c.out(0,
           c.b.map(
               {z, sum}, c.dtype(0),
-              [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]) - Sx(body, v[1]).apply(ScalarOp::Log); },
-              "difference"));
+              [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]) - Sx(body, v[1]).log(); }, "difference"));
 }
 
 /// 1 at the first largest element, else 0.

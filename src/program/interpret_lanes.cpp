@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "program/scalar_ops.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")  // these loops dominate the interpreter's time: vectorise them in every build type
@@ -96,19 +97,11 @@ bool float_lanes(ScalarOp op, Column a, Column b, Column out, int64_t n) {
         case ScalarOp::Abs:
             each1<double>(a, out, n, [](double x) { return std::fabs(x); });
             return true;
-        case ScalarOp::Sqrt:
-            each1<double>(a, out, n, [](double x) { return std::sqrt(x); });
-            return true;
-        case ScalarOp::Exp:
-            each1<double>(a, out, n, [](double x) { return std::exp(x); });
-            return true;
-        case ScalarOp::Tanh:
-            each1<double>(a, out, n, [](double x) { return std::tanh(x); });
-            return true;
-        case ScalarOp::Erf:
-            each1<double>(a, out, n, [](double x) { return std::erf(x); });
-            return true;
         default:
+            if (const ScalarFunction* f = scalar_function(op)) {
+                each1<double>(a, out, n, f->reference);
+                return true;
+            }
             return false;
     }
 }

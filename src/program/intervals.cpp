@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "program/analysis/contraction.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright {
 
@@ -39,6 +40,17 @@ RealInterval quotient(const RealInterval& a, const RealInterval& b) {
 
 RealInterval either(const RealInterval& a, const RealInterval& b) {
     return bounded(std::min(a.low, b.low), std::max(a.high, b.high));
+}
+
+/// The function's own bounds, and its values at the ends of `a` where it has none. Exp is bounded by 0 and not by
+/// exp(a.low), because backends may flush small results to 0.
+RealInterval image(const ScalarFunction& f, const RealInterval& a) {
+    if (!a.is_bounded()) return {};
+    double low = f.reference(a.low), high = f.reference(a.high);
+    if (std::isnan(low) || std::isnan(high)) return {};  // an end outside of the domain
+    if (f.curve == Curve::Poles) return {};
+    if (high < low) std::swap(low, high);
+    return bounded(std::isfinite(f.low) ? f.low : low, std::isfinite(f.high) ? f.high : high);
 }
 
 RealInterval of_type(DType t) {
@@ -104,19 +116,12 @@ class Bodies {
                 return either(b, at(n.c));
             case ScalarOp::Table:
                 return of_table(*n.table);
-            case ScalarOp::Exp:
-                return a.is_bounded() ? bounded(0, std::exp(a.high)) : RealInterval{};
-            case ScalarOp::Erf:
-            case ScalarOp::Tanh:
-            case ScalarOp::Sin:
-            case ScalarOp::Cos:
-                return a.is_bounded() ? RealInterval{-1, 1} : RealInterval{};
-            case ScalarOp::Sqrt:
-                return a.low >= 0 ? bounded(0, std::sqrt(a.high)) : RealInterval{};
             case ScalarOp::Cast:
                 if (is_float(n.dtype)) return a;
                 return of_type(n.dtype);
             default:
+                if (const ScalarFunction* f = scalar_function(n.op); f != nullptr && is_float(n.dtype))
+                    return image(*f, a);
                 return of_type(n.dtype);
         }
     }

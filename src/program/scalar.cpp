@@ -10,82 +10,11 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "program/scalar_eval.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright {
 
 namespace {
-
-struct OpInfo {
-    ScalarOp op;
-    std::string_view name;
-    int arity;
-};
-
-constexpr std::array<OpInfo, 57> kOps{{
-    {ScalarOp::Const, "const", 0},
-    {ScalarOp::Access, "access", 0},
-    {ScalarOp::Acc, "acc", 0},
-    {ScalarOp::Index, "index", 0},
-    {ScalarOp::Add, "add", 2},
-    {ScalarOp::Sub, "sub", 2},
-    {ScalarOp::Mul, "mul", 2},
-    {ScalarOp::Div, "div", 2},
-    {ScalarOp::FloorMod, "floormod", 2},
-    {ScalarOp::TruncMod, "truncmod", 2},
-    {ScalarOp::Pow, "pow", 2},
-    {ScalarOp::Min, "min", 2},
-    {ScalarOp::Max, "max", 2},
-    {ScalarOp::Neg, "neg", 1},
-    {ScalarOp::Abs, "abs", 1},
-    {ScalarOp::Sign, "sign", 1},
-    {ScalarOp::BitAnd, "and", 2},
-    {ScalarOp::BitOr, "or", 2},
-    {ScalarOp::BitXor, "xor", 2},
-    {ScalarOp::BitNot, "not", 1},
-    {ScalarOp::ShiftLeft, "shl", 2},
-    {ScalarOp::ShiftRight, "shr", 2},
-    {ScalarOp::Eq, "eq", 2},
-    {ScalarOp::Ne, "ne", 2},
-    {ScalarOp::Lt, "lt", 2},
-    {ScalarOp::Le, "le", 2},
-    {ScalarOp::Gt, "gt", 2},
-    {ScalarOp::Ge, "ge", 2},
-    {ScalarOp::Select, "select", 3},
-    {ScalarOp::Cast, "cast", 1},
-    {ScalarOp::Bitcast, "bitcast", 1},
-    {ScalarOp::Table, "table", 1},
-    {ScalarOp::Weigh, "weigh", 2},
-    {ScalarOp::Floor, "floor", 1},
-    {ScalarOp::Ceil, "ceil", 1},
-    {ScalarOp::Trunc, "trunc", 1},
-    {ScalarOp::RoundEven, "round", 1},
-    {ScalarOp::Sqrt, "sqrt", 1},
-    {ScalarOp::Exp, "exp", 1},
-    {ScalarOp::Log, "log", 1},
-    {ScalarOp::Log1p, "log1p", 1},
-    {ScalarOp::Expm1, "expm1", 1},
-    {ScalarOp::Erf, "erf", 1},
-    {ScalarOp::Sin, "sin", 1},
-    {ScalarOp::Cos, "cos", 1},
-    {ScalarOp::Tan, "tan", 1},
-    {ScalarOp::Asin, "asin", 1},
-    {ScalarOp::Acos, "acos", 1},
-    {ScalarOp::Atan, "atan", 1},
-    {ScalarOp::Sinh, "sinh", 1},
-    {ScalarOp::Cosh, "cosh", 1},
-    {ScalarOp::Tanh, "tanh", 1},
-    {ScalarOp::Asinh, "asinh", 1},
-    {ScalarOp::Acosh, "acosh", 1},
-    {ScalarOp::Atanh, "atanh", 1},
-    {ScalarOp::IsNan, "isnan", 1},
-    {ScalarOp::IsInf, "isinf", 1},
-}};
-
-const OpInfo& info(ScalarOp op) {
-    const OpInfo& i = kOps.at(static_cast<size_t>(op));
-    TW_CHECK(i.op == op);
-    return i;
-}
 
 bool same_table(const ScalarNode& x, const ScalarNode& y) {
     return x.table == y.table || (x.table && y.table && *x.table == *y.table);
@@ -195,15 +124,6 @@ std::vector<ScalarId> postorder(const ScalarBody& body) {
 
 }  // namespace
 
-std::string_view to_string(ScalarOp op) { return info(op).name; }
-int arity(ScalarOp op) { return info(op).arity; }
-
-std::optional<ScalarOp> scalar_op_from_string(std::string_view name) {
-    for (const OpInfo& i : kOps)
-        if (i.name == name && i.arity > 0) return i.op;
-    return std::nullopt;
-}
-
 ScalarId ScalarBody::add(ScalarNode node) {
     const int n = arity(node.op);
     const std::array<ScalarId, 3> operands{node.a, node.b, node.c};
@@ -284,12 +204,12 @@ ScalarId ScalarBody::acc(DType t) {
 }
 
 ScalarId ScalarBody::unary(ScalarOp op, ScalarId a) {
-    TW_CHECK(arity(op) == 1 && op != ScalarOp::Cast && op != ScalarOp::Bitcast && op != ScalarOp::Table, "{}",
-             to_string(op));
+    const Gives gives = scalar_op_info(op).gives;
+    TW_CHECK(arity(op) == 1 && gives != Gives::Own, "{}", to_string(op));
     ScalarNode n;
     n.op = op;
     n.a = a;
-    n.dtype = op == ScalarOp::IsNan || op == ScalarOp::IsInf ? DType::Bool : compute_type(nodes_[a].dtype);
+    n.dtype = gives == Gives::Bool ? DType::Bool : compute_type(nodes_[a].dtype);
     return add(n);
 }
 
@@ -301,7 +221,7 @@ ScalarId ScalarBody::binary(ScalarOp op, ScalarId a, ScalarId b) {
     n.op = op;
     n.a = a;
     n.b = b;
-    n.dtype = is_comparison(op) ? DType::Bool : t;
+    n.dtype = scalar_op_info(op).gives == Gives::Bool ? DType::Bool : t;
     return add(n);
 }
 

@@ -18,80 +18,12 @@ namespace tilewright {
 /// Semantics of every operator: floating-point arithmetic is IEEE 754 without reassociation inside one body (a
 /// backend may contract a*b+c into a fused multiply-add, and approximates transcendentals within the error that its
 /// documentation states); integers wrap modulo 2^bits; nothing traps: integer division and remainder by zero give 0.
+///
+/// The operators, and what each computes, are the rows of scalar_ops.def; scalar_ops.h has their properties.
 enum class ScalarOp : uint8_t {
-    // leaves
-    Const,   ///< `value` (floats) or `int_value` (integers, bool)
-    Access,  ///< the element that access `slot` reads, in compute_type of its storage
-    Acc,     ///< (epilogue only) the finished reduction at this output point
-    Index,   ///< the value of the index expression `index`, as I64
-
-    // arithmetic: both operands and the result have one type
-    Add,
-    Sub,
-    Mul,
-    Div,       ///< floats: IEEE; integers: truncation (as ONNX Div), x / 0 = 0
-    FloorMod,  ///< remainder with the divisor's sign (ONNX Mod, fmod=0; Python %)
-    TruncMod,  ///< remainder with the dividend's sign (C fmod; ONNX Mod, fmod=1)
-    Pow,       ///< C pow for floats; integers by repeated multiplication, negative exponents truncate to 0 (or +-1)
-    Min,
-    Max,  ///< a NaN operand gives NaN
-    Neg,
-    Abs,
-    Sign,  ///< Sign(NaN) = NaN
-    BitAnd,
-    BitOr,
-    BitXor,
-    BitNot,  ///< integers; on Bool they are the logical operators (BitNot flips 0 and 1)
-    ShiftLeft,
-    ShiftRight,  ///< by 0 to bits-1; more gives 0; ShiftRight is logical on unsigned, arithmetic on signed
-
-    // comparisons: operands of one type, result Bool; with NaN only Ne is true
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
-
-    Select,  ///< a (Bool) ? b : c
-    Cast,  ///< to `dtype`: float -> int truncates (NaN -> 0, out of range saturates to the type's limits, 64-bit too);
-           ///< int -> int wraps; anything -> Bool is != 0 (NaN is true); narrowing floats round to nearest even.
-           ///< A Cast to F16 or BF16 is allowed: it rounds there and yields F32 (a value exactly representable there).
-    Bitcast,  ///< same-size reinterpretation
-
-    Table,  ///< element a (I64) of `table`; 0 out of bounds
-    Weigh,  ///< a * b on floats, but 0 if a is 0, for every b: a weight of 0 removes the term even if b is infinite or
-            ///< NaN
-
-    // rounding, floats
-    Floor,
-    Ceil,
-    Trunc,
-    RoundEven,
-
-    // transcendentals, floats; C semantics at NaN, infinities and signed zeros
-    Sqrt,
-    Exp,
-    Log,
-    Log1p,
-    Expm1,
-    Erf,
-    Sin,
-    Cos,
-    Tan,
-    Asin,
-    Acos,
-    Atan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
-
-    // predicates, floats -> Bool
-    IsNan,
-    IsInf,
+#define TW_SCALAR_OP(op, ...) op,
+#define TW_SCALAR_FUNCTION(op, ...) op,
+#include "program/scalar_ops.def"
 };
 
 inline bool is_comparison(ScalarOp op) { return op >= ScalarOp::Eq && op <= ScalarOp::Ge; }

@@ -1,56 +1,11 @@
 #include <fmt/format.h>
 
+#include "program/scalar_ops.h"
 #include "program/scalar_text.h"
 
 namespace tilewright {
 
 namespace {
-
-enum class Takes { Numbers, Integers, IntegersOrBool, Position, Floats, Anything };
-
-Takes takes(ScalarOp op) {
-    switch (op) {
-        case ScalarOp::Add:
-        case ScalarOp::Sub:
-        case ScalarOp::Mul:
-        case ScalarOp::Div:
-        case ScalarOp::FloorMod:
-        case ScalarOp::TruncMod:
-        case ScalarOp::Pow:
-        case ScalarOp::Neg:
-        case ScalarOp::Abs:
-        case ScalarOp::Sign:
-            return Takes::Numbers;
-        case ScalarOp::Table:
-            return Takes::Position;
-        case ScalarOp::BitAnd:
-        case ScalarOp::BitOr:
-        case ScalarOp::BitXor:
-        case ScalarOp::BitNot:
-            return Takes::IntegersOrBool;
-        case ScalarOp::ShiftLeft:
-        case ScalarOp::ShiftRight:
-            return Takes::Integers;
-        case ScalarOp::Min:
-        case ScalarOp::Max:
-        case ScalarOp::Eq:
-        case ScalarOp::Ne:
-        case ScalarOp::Lt:
-        case ScalarOp::Le:
-        case ScalarOp::Gt:
-        case ScalarOp::Ge:
-        case ScalarOp::Select:
-        case ScalarOp::Cast:
-        case ScalarOp::Bitcast:
-        case ScalarOp::Const:
-        case ScalarOp::Access:
-        case ScalarOp::Acc:
-        case ScalarOp::Index:
-            return Takes::Anything;
-        default:
-            return Takes::Floats;
-    }
-}
 
 std::string_view describe(Takes t) {
     switch (t) {
@@ -91,16 +46,14 @@ bool fits(Takes t, DType d) {
 }  // namespace
 
 DType result_type(const ScalarBody& body, const ScalarNode& node) {
-    const bool predicate = (node.op >= ScalarOp::Eq && node.op <= ScalarOp::Ge) || node.op == ScalarOp::IsNan ||
-                           node.op == ScalarOp::IsInf;
-    if (predicate) return DType::Bool;
+    if (scalar_op_info(node.op).gives == Gives::Bool) return DType::Bool;
     return compute_type(body[node.op == ScalarOp::Select ? node.b : node.a].dtype);
 }
 
 std::string type_fault(const ScalarBody& body, const ScalarNode& node) {
     const auto type = [&](ScalarId id) { return compute_type(body[id].dtype); };
     const auto name = [](DType t) { return to_string(t); };
-    const Takes wanted = takes(node.op);
+    const Takes wanted = scalar_op_info(node.op).takes;
     if (!fits(wanted, type(node.a)))
         return fmt::format("operator '{}' takes {}, found {}", to_string(node.op), describe(wanted),
                            name(type(node.a)));

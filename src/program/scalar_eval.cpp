@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright {
 
@@ -138,51 +139,8 @@ double eval_float(ScalarOp op, double a, double b) {
             return std::fabs(a);
         case ScalarOp::Sign:
             return std::isnan(a) ? a : static_cast<double>((a > 0) - (a < 0));
-        case ScalarOp::Floor:
-            return std::floor(a);
-        case ScalarOp::Ceil:
-            return std::ceil(a);
-        case ScalarOp::Trunc:
-            return std::trunc(a);
-        case ScalarOp::RoundEven:
-            return std::nearbyint(a);
-        case ScalarOp::Sqrt:
-            return std::sqrt(a);
-        case ScalarOp::Exp:
-            return std::exp(a);
-        case ScalarOp::Log:
-            return std::log(a);
-        case ScalarOp::Log1p:
-            return std::log1p(a);
-        case ScalarOp::Expm1:
-            return std::expm1(a);
-        case ScalarOp::Erf:
-            return std::erf(a);
-        case ScalarOp::Sin:
-            return std::sin(a);
-        case ScalarOp::Cos:
-            return std::cos(a);
-        case ScalarOp::Tan:
-            return std::tan(a);
-        case ScalarOp::Asin:
-            return std::asin(a);
-        case ScalarOp::Acos:
-            return std::acos(a);
-        case ScalarOp::Atan:
-            return std::atan(a);
-        case ScalarOp::Sinh:
-            return std::sinh(a);
-        case ScalarOp::Cosh:
-            return std::cosh(a);
-        case ScalarOp::Tanh:
-            return std::tanh(a);
-        case ScalarOp::Asinh:
-            return std::asinh(a);
-        case ScalarOp::Acosh:
-            return std::acosh(a);
-        case ScalarOp::Atanh:
-            return std::atanh(a);
         default:
+            if (const ScalarFunction* f = scalar_function(op)) return f->reference(a);
             internal_error(__FILE__, __LINE__, "operator on floats", std::string(to_string(op)));
     }
 }
@@ -247,12 +205,8 @@ int64_t eval_integer(ScalarOp op, DType t, int64_t a, int64_t b) {
         case ScalarOp::ShiftRight:
             if (ub >= static_cast<uint64_t>(bit_width(t))) return 0;
             return sign ? a >> b : static_cast<int64_t>(ua >> ub);
-        case ScalarOp::Floor:
-        case ScalarOp::Ceil:
-        case ScalarOp::Trunc:
-        case ScalarOp::RoundEven:
-            return a;
         default:
+            if (rounds_to_integer(op)) return a;
             internal_error(__FILE__, __LINE__, "operator on integers", std::string(to_string(op)));
     }
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "index/expr_size.h"
 #include "program/scalar_eval.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright {
 
@@ -115,13 +116,8 @@ Partial integer_op(ScalarOp op, DType type, Expr a, Expr b) {
         case ScalarOp::ShiftRight:
             if (!b.is_constant() || b.constant() < 0 || b.constant() > 30) return std::nullopt;
             return Known{0, floor_div(a, int64_t{1} << b.constant())};
-        case ScalarOp::Floor:
-        case ScalarOp::Ceil:
-        case ScalarOp::Trunc:
-        case ScalarOp::RoundEven:
-            return Known{0, a};
         default:
-            return std::nullopt;
+            return rounds_to_integer(op) ? Partial(Known{0, a}) : std::nullopt;
     }
 }
 

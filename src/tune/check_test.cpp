@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "program/random_program.h"
+#include "program/scalar_ops.h"
 #include "schedule/default_schedule.h"
 #include "tile/examples_test.h"
 #include "tile/random_case_test.h"
@@ -186,6 +187,25 @@ TEST(ErrorBound, grows_with_the_magnitude_and_the_operators) {
     EXPECT_LT(exponential[0], 1e-5 * std::exp(3));
     EXPECT_GT(exponential[1] / std::exp(30), exponential[0] / std::exp(3))
         << "a large argument's error counts for more";
+}
+
+/// m = 3 x is off by an error of f32, and the function by its own error.
+TEST(ErrorBound, of_each_function_holds_for_its_own_error_and_that_of_its_operand) {
+    for (const ScalarFunction& f : scalar_functions()) {
+        const std::vector<double> x = {0.0625, 0.25, 0.3125, 0.5625, 1.0625, 2.1875, -0.25, -0.5625, -2.1875};
+        const auto bounds = bounds_of(fmt::format("{}(@0)", to_string(f.op)), x);
+        int checked = 0;
+        for (size_t k = 0; k < x.size(); ++k) {
+            const double m = 3 * x[k], y = f.reference(m);
+            if (!std::isfinite(y)) continue;
+            ++checked;
+            for (const double off : {m * (1 - 0x1p-24), m * (1 + 0x1p-24)})
+                EXPECT_GE(bounds[k], std::fabs(f.reference(off) - y) + f.ulp * 0x1p-23 * std::fabs(y))
+                    << to_string(f.op) << " at " << m;
+            EXPECT_LT(bounds[k], 1e-4 * (1 + std::fabs(y))) << to_string(f.op) << " at " << m;
+        }
+        EXPECT_GE(checked, 3) << to_string(f.op);
+    }
 }
 
 TEST(ErrorBound, of_discontinuous_functions_is_the_jump_near_it) {

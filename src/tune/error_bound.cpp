@@ -7,12 +7,13 @@
 #include <set>
 
 #include "base/error.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kTranscendental = 16;  // in u
+constexpr double kPower = 16;  // the error of Pow in u; those of functions are in their rows
 constexpr double kSigmas = 6;
 
 /// The error of one operation. In f64 the reference rounds as well.
@@ -46,36 +47,6 @@ Precision precision(DType t) {
         default:
             return {};
     }
-}
-
-bool is_monotone(ScalarOp op) {
-    switch (op) {
-        case ScalarOp::Sqrt:
-        case ScalarOp::Exp:
-        case ScalarOp::Log:
-        case ScalarOp::Log1p:
-        case ScalarOp::Expm1:
-        case ScalarOp::Erf:
-        case ScalarOp::Asin:
-        case ScalarOp::Acos:
-        case ScalarOp::Atan:
-        case ScalarOp::Sinh:
-        case ScalarOp::Tanh:
-        case ScalarOp::Asinh:
-        case ScalarOp::Acosh:
-        case ScalarOp::Atanh:
-        case ScalarOp::Floor:
-        case ScalarOp::Ceil:
-        case ScalarOp::Trunc:
-        case ScalarOp::RoundEven:
-            return true;
-        default:
-            return false;
-    }
-}
-
-bool rounds_to_integer(ScalarOp op) {
-    return op == ScalarOp::Floor || op == ScalarOp::Ceil || op == ScalarOp::Trunc || op == ScalarOp::RoundEven;
 }
 
 /// True if every value of `from` is a value of `to` (both integers or Bool); otherwise a conversion may wrap.
@@ -165,10 +136,13 @@ class BodyErrors {
         const bool floats = is_float(n.dtype);
         const ScalarId round = floats ? times(number(half_ulp(n.dtype)), magnitude(value)) : ScalarId();
         const ScalarId smallest = floats ? number(precision(n.dtype).smallest) : ScalarId();
-        const ScalarId round_function =
-            floats ? plus(times(number(kTranscendental * half_ulp(n.dtype)), magnitude(value)), smallest) : ScalarId();
-        if (is_monotone(n.op))
-            return plus(rounds_to_integer(n.op) ? ScalarId() : round_function, over_ends(n, operand, value, a));
+        const auto within = [&](double u) {
+            return plus(times(number(u * half_ulp(n.dtype)), magnitude(value)), smallest);
+        };
+        if (const ScalarFunction* f = scalar_function(n.op)) {
+            const ScalarId own = f->ulp == 0 ? ScalarId() : within(2 * f->ulp);
+            return plus(own, f->curve == Curve::Gentle ? a.error : over_ends(n, operand, value, a));
+        }
         switch (n.op) {
             case ScalarOp::Add:
             case ScalarOp::Sub:
@@ -205,18 +179,8 @@ class BodyErrors {
             }
             case ScalarOp::Cast:
                 return cast_error(n, operand, value, a);
-            case ScalarOp::Sin:
-            case ScalarOp::Cos:
-                return plus(round_function, a.error);
-            case ScalarOp::Tan:  // monotone between its poles; across one the values at the ends are far apart
-                return plus(round_function, over_ends(n, operand, value, a));
-            case ScalarOp::Cosh: {  // its slope is below cosh(|x| + e)
-                if (!a.error) return round_function;
-                const ScalarId slope = b_.unary(ScalarOp::Cosh, plus(magnitude(a.value), a.error));
-                return plus(round_function, times(slope, a.error));
-            }
             case ScalarOp::Pow:
-                return floats ? plus(round_function, power_error(value, a, b)) : if_inexact(any, kInfinity);
+                return floats ? plus(within(kPower), power_error(value, a, b)) : if_inexact(any, kInfinity);
             default:
                 // Remainders, bits, shifts and reinterpretations: exact for exact operands (or one rounding off).
                 return plus(round, if_inexact(any, kInfinity));
@@ -257,7 +221,8 @@ class BodyErrors {
 
     ScalarId moved(ScalarId x, ScalarId error, double sign) { return error ? plus(x, times(number(sign), error)) : x; }
 
-    /// The error of a monotone function: its differences at the ends of the operand's interval.
+    /// The error of a monotone or convex function: its largest difference at the ends of the operand's interval. (With
+    /// a pole in the interval the values at the ends are far apart.)
     ScalarId over_ends(const ScalarNode& n, DType operand, ScalarId value, const Pair& a) {
         if (!a.error) return {};
         const ScalarId x = b_.cast(DType::F64, a.value), r = wide(value);

@@ -12,7 +12,7 @@ namespace tilewright {
 /// The error model (u is half a unit in the last place of the type computed in: 2^-24 for f32; 2^-52 for f64, where the
 /// reference rounds too; the error of operands is propagated through every operator):
 ///   each operation rounds once                                 u |result|
-///   a transcendental is off by 8 units in the last place       16 u |result|
+///   a transcendental is off by 8 units in the last place       16 u |result| (`ulp` in program/scalar_ops.def)
 ///   a sum of n terms in any order, with or without fma         min(n, 6 sqrt(n)) u (sum of |term|)
 ///   a product of n factors in any order                        ((1 + u)^n - 1) |product|, for each factor's own error
 ///   storing in type T                                          2 u_T |value|, and the smallest number of T

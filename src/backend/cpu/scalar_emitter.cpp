@@ -293,55 +293,14 @@ llvm::Constant* identity_of(llvm::LLVMContext& context, Reducer reducer, DType t
 namespace {
 
 /// Functions of one float: rounding and the elementary functions.
-llvm::Value* emit_elementary(llvm::IRBuilder<>& b, ScalarOp op, llvm::Value* x) {
-    const auto intrinsic = [&](llvm::Intrinsic::ID id) { return b.CreateUnaryIntrinsic(id, x); };
-    switch (op) {
-        case ScalarOp::Floor:
-            return intrinsic(llvm::Intrinsic::floor);
-        case ScalarOp::Ceil:
-            return intrinsic(llvm::Intrinsic::ceil);
-        case ScalarOp::Trunc:
-            return intrinsic(llvm::Intrinsic::trunc);
-        case ScalarOp::RoundEven:
-            return intrinsic(llvm::Intrinsic::rint);
-        case ScalarOp::Sqrt:
-            return intrinsic(llvm::Intrinsic::sqrt);
-        case ScalarOp::Exp:
-            return emit_exp(b, x);
-        case ScalarOp::Log:
-            return emit_log(b, x);
-        case ScalarOp::Log1p:
-            return emit_log1p(b, x);
-        case ScalarOp::Expm1:
-            return emit_expm1(b, x);
-        case ScalarOp::Erf:
-            return emit_erf(b, x);
-        case ScalarOp::Sin:
-            return emit_sin(b, x);
-        case ScalarOp::Cos:
-            return emit_cos(b, x);
-        case ScalarOp::Tan:
-            return emit_tan(b, x);
-        case ScalarOp::Asin:
-            return emit_asin(b, x);
-        case ScalarOp::Acos:
-            return emit_acos(b, x);
-        case ScalarOp::Atan:
-            return emit_atan(b, x);
-        case ScalarOp::Sinh:
-            return emit_sinh(b, x);
-        case ScalarOp::Cosh:
-            return emit_cosh(b, x);
-        case ScalarOp::Tanh:
-            return emit_tanh(b, x);
-        case ScalarOp::Asinh:
-            return emit_asinh(b, x);
-        case ScalarOp::Acosh:
-            return emit_acosh(b, x);
-        case ScalarOp::Atanh:
-            return emit_atanh(b, x);
+llvm::Value* emit_elementary(llvm::IRBuilder<>& b, ScalarOp function, llvm::Value* x) {
+    switch (function) {
+#define TW_SCALAR_FUNCTION(op, text, ...) \
+    case ScalarOp::op:                    \
+        return emit_##text(b, x);
+#include "program/scalar_ops.def"
         default:
-            internal_error(__FILE__, __LINE__, "an operation of one value", std::string(to_string(op)));
+            internal_error(__FILE__, __LINE__, "an operation of one value", std::string(to_string(function)));
     }
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "backend/cpu/math_lanes.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright::cpu {
 namespace {
@@ -314,6 +315,21 @@ llvm::Value* emit_extremum(llvm::IRBuilderBase& b, bool larger, llvm::Value* x, 
 
 }  // namespace
 
+llvm::Value* emit_floor(llvm::IRBuilderBase& b, llvm::Value* x) {
+    return b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x);
+}
+llvm::Value* emit_ceil(llvm::IRBuilderBase& b, llvm::Value* x) {
+    return b.CreateUnaryIntrinsic(llvm::Intrinsic::ceil, x);
+}
+llvm::Value* emit_trunc(llvm::IRBuilderBase& b, llvm::Value* x) {
+    return b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, x);
+}
+llvm::Value* emit_round(llvm::IRBuilderBase& b, llvm::Value* x) {
+    return b.CreateUnaryIntrinsic(llvm::Intrinsic::rint, x);
+}
+llvm::Value* emit_sqrt(llvm::IRBuilderBase& b, llvm::Value* x) {
+    return b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x);
+}
 llvm::Value* emit_exp(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "exp", exp_f32, x); }
 llvm::Value* emit_expm1(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "expm1", expm1_f32, x); }
 llvm::Value* emit_erf(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "erf", erf_f32, x); }
@@ -396,34 +412,20 @@ llvm::Value* emit_f32_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
 }
 
 const std::vector<MathSymbol>& math_symbols() {
-    using Unary = double (*)(double);
     using Binary = double (*)(double, double);
-    const auto unary_at = [](Unary f) { return reinterpret_cast<const void*>(f); };
     const auto binary_at = [](Binary f) { return reinterpret_cast<const void*>(f); };
-    static const std::vector<MathSymbol> symbols = {
-        {"exp", unary_at(std::exp)},
-        {"expm1", unary_at(std::expm1)},
-        {"log", unary_at(std::log)},
-        {"log1p", unary_at(std::log1p)},
-        {"erf", unary_at(std::erf)},
-        {"sin", unary_at(std::sin)},
-        {"cos", unary_at(std::cos)},
-        {"tan", unary_at(std::tan)},
-        {"asin", unary_at(std::asin)},
-        {"acos", unary_at(std::acos)},
-        {"atan", unary_at(std::atan)},
-        {"sinh", unary_at(std::sinh)},
-        {"cosh", unary_at(std::cosh)},
-        {"tanh", unary_at(std::tanh)},
-        {"asinh", unary_at(std::asinh)},
-        {"acosh", unary_at(std::acosh)},
-        {"atanh", unary_at(std::atanh)},
-        {"pow", binary_at(std::pow)},
-        {"fmod", binary_at(std::fmod)},
-        {"fmodf", reinterpret_cast<const void*>(static_cast<float (*)(float, float)>(std::fmod))},
-        {"fma", reinterpret_cast<const void*>(static_cast<double (*)(double, double, double)>(std::fma))},
-        {"fmaf", reinterpret_cast<const void*>(static_cast<float (*)(float, float, float)>(std::fma))},
-    };
+    static const std::vector<MathSymbol> symbols = [&] {
+        std::vector<MathSymbol> all = {
+            {"pow", binary_at(std::pow)},
+            {"fmod", binary_at(std::fmod)},
+            {"fmodf", reinterpret_cast<const void*>(static_cast<float (*)(float, float)>(std::fmod))},
+            {"fma", reinterpret_cast<const void*>(static_cast<double (*)(double, double, double)>(std::fma))},
+            {"fmaf", reinterpret_cast<const void*>(static_cast<float (*)(float, float, float)>(std::fma))},
+        };
+        for (const ScalarFunction& f : scalar_functions())
+            if (f.ulp > 0) all.push_back({f.c_name, reinterpret_cast<const void*>(f.reference)});
+        return all;
+    }();
     return symbols;
 }
 

@@ -32,30 +32,16 @@ class Value;
 
 namespace tilewright::cpu {
 
-/// e^x. Floats: 0 where e^x < 2^-126, so the absolute error there is at most 1.18e-38.
-llvm::Value* emit_exp(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_expm1(llvm::IRBuilderBase& b, llvm::Value* x);  ///< e^x - 1, exact to the last places near 0
-llvm::Value* emit_log(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_log1p(llvm::IRBuilderBase& b, llvm::Value* x);  ///< ln(1 + x), exact to the last places near 0
+/// emit_exp, emit_erf, ...: one for each TW_SCALAR_FUNCTION of the table.
+///
+/// emit_exp of floats is 0 where e^x < 2^-126, so the absolute error there is at most 1.18e-38. emit_expm1 and
+/// emit_log1p are exact to the last places near 0. Angles are in radians, of any size: an argument past 2^15 takes a
+/// slow, exact reduction, in an internal function that is added to the module once. Rounding and emit_sqrt are
+/// instructions, in f64 too.
+#define TW_SCALAR_FUNCTION(op, text, ...) llvm::Value* emit_##text(llvm::IRBuilderBase& b, llvm::Value* x);
+#include "program/scalar_ops.def"
+
 llvm::Value* emit_pow(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
-llvm::Value* emit_erf(llvm::IRBuilderBase& b, llvm::Value* x);
-
-llvm::Value* emit_sinh(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_cosh(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_tanh(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_asinh(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_acosh(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_atanh(llvm::IRBuilderBase& b, llvm::Value* x);
-
-/// Angles in radians, of any size: arguments above 2^15 take a slow, exact reduction in an internal function that is
-/// added to the module once.
-llvm::Value* emit_sin(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_cos(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_tan(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_asin(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_acos(llvm::IRBuilderBase& b, llvm::Value* x);
-llvm::Value* emit_atan(llvm::IRBuilderBase& b, llvm::Value* x);
-
 /// The larger / smaller operand; NaN if either is NaN. Of two zeros, either may be returned. Any floating-point type.
 llvm::Value* emit_max_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);

@@ -25,6 +25,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright::cpu {
 namespace {
@@ -273,6 +274,17 @@ void on_every_core(size_t count, const std::function<void(size_t)>& body) {
 bool exhaustive() {
     const char* set = std::getenv("TILEWRIGHT_EXHAUSTIVE");
     return set != nullptr && std::string_view(set) == "1";
+}
+
+/// The error that the bounds of tune/error_bound.h assume is not below the one that is measured here.
+TEST(VectorMathTable, HasAMeasuredErrorForEachFunctionThatIsNoInstruction) {
+    for (const ScalarFunction& f : scalar_functions()) {
+        if (rounds_to_integer(f.op) || f.op == ScalarOp::Sqrt) continue;  // instructions: IEEE 754
+        const auto* measured = std::find_if(std::begin(kFunctions), std::end(kFunctions),
+                                            [&](const Function& m) { return to_string(f.op) == m.name; });
+        ASSERT_NE(measured, std::end(kFunctions)) << to_string(f.op) << " has no row in kFunctions";
+        EXPECT_LE(measured->bound, f.ulp) << to_string(f.op);
+    }
 }
 
 class VectorMath : public testing::TestWithParam<Function> {};

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "program/interpret_lanes.h"
 #include "program/scalar_eval.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright::cuda {
 
@@ -167,33 +168,6 @@ std::string cast(DType to, DType from, const std::string& a) {
     return fmt::format("{}({})", register_type(to), a);
 }
 
-std::string_view function_name(ScalarOp op) {
-    switch (op) {
-        case ScalarOp::FloorMod:
-            return "floor_mod";
-        case ScalarOp::TruncMod:
-            return "trunc_mod";
-        case ScalarOp::Min:
-            return "minimum";
-        case ScalarOp::Max:
-            return "maximum";
-        case ScalarOp::Abs:
-            return "absolute";
-        case ScalarOp::ShiftLeft:
-            return "shift_left";
-        case ScalarOp::ShiftRight:
-            return "shift_right";
-        case ScalarOp::RoundEven:
-            return "round_even";
-        case ScalarOp::IsNan:
-            return "is_nan";
-        case ScalarOp::IsInf:
-            return "is_inf";
-        default:
-            return to_string(op);
-    }
-}
-
 std::string_view infix(ScalarOp op) {
     switch (op) {
         case ScalarOp::Eq:
@@ -245,7 +219,7 @@ std::string scalar_op(ScalarOp op, DType result, DType operand, const std::strin
         case ScalarOp::Mul:
         case ScalarOp::Div:
             if (is_float(operand)) return fmt::format("({} {} {})", a, infix(op), b);
-            return fmt::format("tw::{}({}, {})", to_string(op), a, b);
+            break;
         case ScalarOp::Eq:
         case ScalarOp::Ne:
         case ScalarOp::Lt:
@@ -260,7 +234,8 @@ std::string scalar_op(ScalarOp op, DType result, DType operand, const std::strin
         case ScalarOp::BitNot:
             return operand == DType::Bool ? fmt::format("!({})", a) : fmt::format("{}(~{})", register_type(operand), a);
         case ScalarOp::Neg:
-            return is_float(operand) ? fmt::format("(-{})", a) : fmt::format("tw::negative({})", a);
+            if (is_float(operand)) return fmt::format("(-{})", a);
+            break;
         case ScalarOp::Max:
         case ScalarOp::Min:
             if (operand == DType::Bool) return fmt::format("({} {} {})", a, op == ScalarOp::Max ? "||" : "&&", b);
@@ -271,21 +246,16 @@ std::string scalar_op(ScalarOp op, DType result, DType operand, const std::strin
             return cast(result, operand, a);
         case ScalarOp::Bitcast:
             return fmt::format("tw::bitcast<{}>({})", register_type(result), a);
-        case ScalarOp::Floor:
-        case ScalarOp::Ceil:
-        case ScalarOp::Trunc:
-        case ScalarOp::RoundEven:
-            if (!is_float(operand)) return a;
-            break;
         case ScalarOp::IsNan:
         case ScalarOp::IsInf:
             if (!is_float(operand)) return "false";
             break;
         default:
+            if (rounds_to_integer(op) && !is_float(operand)) return a;
             break;
     }
-    return arity(op) == 1 ? fmt::format("tw::{}({})", function_name(op), a)
-                          : fmt::format("tw::{}({}, {})", function_name(op), a, b);
+    const std::string_view function = scalar_op_info(op).cuda;
+    return arity(op) == 1 ? fmt::format("tw::{}({})", function, a) : fmt::format("tw::{}({}, {})", function, a, b);
 }
 
 }  // namespace tilewright::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// What scalar operators cost: the one table that fusion, rewrites and estimates use.
+// What scalar operators cost: fusion, rewrites and estimates use the table's column (program/scalar_ops.def).
 
 #include <vector>
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "program/rewrite/rewrite.h"
 #include "program/scalar_eval.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright {
 
@@ -149,7 +150,7 @@ class Evaluator {
         const z3::expr normal = expanded(x);
         if (normal.is_numeral() && normal.as_double() == 0) {
             if (op == ScalarOp::Exp) return z_.real_val(1);
-            if (op == ScalarOp::Tanh || op == ScalarOp::Erf || op == ScalarOp::Sin || op == ScalarOp::Sqrt)
+            if (const ScalarFunction* known = scalar_function(op); known != nullptr && known->reference(0) == 0)
                 return normal;
         }
         if (op == ScalarOp::Exp && normal.is_app() && normal.decl().decl_kind() == Z3_OP_MUL)

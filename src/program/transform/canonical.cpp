@@ -8,6 +8,7 @@
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/rewrite/algebra.h"
+#include "program/scalar_ops.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/tidy.h"
 
@@ -18,17 +19,13 @@ namespace {
 /// Whether a small change of an operand may change the result discontinuously.
 bool steps(const ScalarBody& body, const ScalarNode& n) {
     switch (n.op) {
-        case ScalarOp::Floor:
-        case ScalarOp::Ceil:
-        case ScalarOp::Trunc:
-        case ScalarOp::RoundEven:
         case ScalarOp::FloorMod:
         case ScalarOp::TruncMod:
             return is_float(n.dtype);
         case ScalarOp::Cast:
             return !is_float(n.dtype) && is_float(body[n.a].dtype);
         default:
-            return false;
+            return rounds_to_integer(n.op) && is_float(n.dtype);
     }
 }
 
