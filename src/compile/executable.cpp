@@ -42,7 +42,7 @@ std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const Target&
             continue;
         }
         const TileProgram& kernel = kernels.kernels()[k];
-        TW_CHECK(options.provider, "a kernel of {}, and no library", provided.provider);
+        TW_CHECK(options.provider, "a kernel of {}, but the library is not loaded", provided.provider);
         out.emplace_back();
         out.back().name = kernel.name;
         out.back().library = options.provider->provide(kernel.stages, provided.weights,

@@ -69,7 +69,7 @@ RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database
         try {
             database->insert(choice);
         } catch (const CannotKeep& e) {
-            if (settings.warn) settings.warn(fmt::format("measurements are not kept: {}", e.what()));
+            if (settings.warn) settings.warn(fmt::format("measurements are not stored: {}", e.what()));
         }
     };
     return out;
@@ -94,7 +94,7 @@ std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options) {
         if (!e.full() && !options.database.empty()) throw;
         problem = e.what();
     }
-    if (options.warn) options.warn(fmt::format("measurements are not kept: {}", problem));
+    if (options.warn) options.warn(fmt::format("measurements are not stored: {}", problem));
     return nullptr;
 }
 
@@ -183,7 +183,7 @@ class MeasuredCosts final : public EstimatedCosts {
         if (best == nullptr) {
             if (of_library.empty()) return out;
             const Measurement& first = of_library.front().tuned.measurement;
-            out.refused = first.verdict == Verdict::wrong ? "its result is not right" : first.reason;
+            out.refused = first.verdict == Verdict::wrong ? "its result is wrong" : first.reason;
             return out;
         }
         if (out.seconds >= 0 && out.seconds <= *out.library_seconds) return out;

@@ -91,7 +91,7 @@ TEST_F(MeasuringLibraries, generated_code_is_taken_where_no_kernel_of_the_librar
     EXPECT_EQ(m.provider, "");
     EXPECT_FALSE(m.library_seconds);
     EXPECT_GE(m.seconds, 0);
-    EXPECT_EQ(m.refused, "its result is not right");
+    EXPECT_EQ(m.refused, "its result is wrong");
 }
 
 TEST_F(MeasuringLibraries, a_library_without_a_kernel_has_its_reason) {

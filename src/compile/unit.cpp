@@ -188,7 +188,7 @@ Plan merge_kernels(Unit& unit, KernelSet& kernels) {
 
 Unit& Unit::body(const Program* program) const {
     const auto it = std::find_if(bodies.begin(), bodies.end(), [&](const auto& b) { return b.first == program; });
-    TW_CHECK(it != bodies.end(), "a body of control flow that is no unit");
+    TW_CHECK(it != bodies.end(), "a control-flow body is not a unit");
     return *it->second;
 }
 

@@ -145,7 +145,7 @@ void keep_faster_plan(CompiledModel::Impl& model, Program program, const Compile
     std::string chosen = kDefault;
     try {
         std::vector<Tensor> inputs = options.inputs ? options.inputs(model.inputs) : std::vector<Tensor>();
-        if (inputs.size() != model.inputs.size()) throw RuntimeError("there are no inputs to run it on");
+        if (inputs.size() != model.inputs.size()) throw RuntimeError("no inputs for whole runs");
         for (const Tensor& t : inputs) what += to_string(t.shape());
         if (const auto known = remember.find ? remember.find(what) : std::nullopt) {
             chosen = *known;

@@ -60,7 +60,7 @@ Target measure_and_keep(const std::function<Target()>& measure, const LineSink& 
     try {
         kept = "kept in " + save_target(*target);
     } catch (const RuntimeError& e) {
-        if (warn) warn(fmt::format("the measured rates of this machine are not kept: {}", e.what()));
+        if (warn) warn(fmt::format("the measured rates of this machine are not stored: {}", e.what()));
         kept = "not kept";
     }
     if (note)

@@ -124,7 +124,7 @@ TEST_F(FirstCalibration, IsKeptByTheProcessWhereNoFolderCanBeUsed) {
     EXPECT_EQ(get(), measured());
     EXPECT_EQ(get(), measured());
     EXPECT_EQ(measurements_, 1);
-    ASSERT_THAT(warnings_, ElementsAre(HasSubstr("the measured rates of this machine are not kept")));
+    ASSERT_THAT(warnings_, ElementsAre(HasSubstr("the measured rates of this machine are not stored")));
     ASSERT_THAT(notes_, ElementsAre(HasSubstr("not kept")));
 }
 

@@ -59,7 +59,7 @@ std::vector<std::string> gpu_target_names() { return {a100().name, h200().name};
 
 std::string verify(const GpuTarget& t) {
     if (t.major < 8) return fmt::format("compute capability {}.{}: 8.0 is the oldest", t.major, t.minor);
-    if (t.multiprocessors < 1 || t.warp != 32) return "no multiprocessors, or warps that are not of 32 threads";
+    if (t.multiprocessors < 1 || t.warp != 32) return "no multiprocessors, or a warp size other than 32";
     if (t.block_threads < t.warp || t.block_threads % t.warp != 0 || t.sm_threads < t.block_threads || t.sm_blocks < 1)
         return fmt::format("blocks of {} threads on multiprocessors of {}", t.block_threads, t.sm_threads);
     if (t.block_shared_bytes < 1 || t.sm_shared_bytes < t.block_shared_bytes)
@@ -69,9 +69,9 @@ std::string verify(const GpuTarget& t) {
         return fmt::format("threads with {} registers on multiprocessors with {}", t.thread_registers, t.sm_registers);
     if (t.l2_bytes < 1 || t.memory_bytes < t.l2_bytes) return "a second-level cache larger than the memory";
     for (const double rate : {t.ghz, t.memory_gbps, t.f32_gflops})
-        if (!std::isfinite(rate) || rate <= 0) return "a rate that is no positive number";
+        if (!std::isfinite(rate) || rate <= 0) return "a rate is not a positive number";
     for (const double rate : {t.f64_gflops, t.tf32_gflops, t.f16_gflops, t.f8_gflops, t.launch_us})
-        if (!std::isfinite(rate) || rate < 0) return "a rate that is negative or no number";
+        if (!std::isfinite(rate) || rate < 0) return "a rate is negative or not a number";
     return {};
 }
 

@@ -322,8 +322,8 @@ class Application {
         const Layout layout = layout_of(p.outputs[0]);
         if (layout.is_identity()) return p;
         const std::vector<Expr>& shape = p_.values[p.outputs[0]].shape;
-        TW_CHECK(!expands(layout, shape), "'{}' is to be written in the layout {}, which expands {}", p.name,
-                 print(layout), to_string(shape));
+        TW_CHECK(!expands(layout, shape), "layout {} of computed value '{}' would expand shape {}", print(layout),
+                 p.name, to_string(shape));
         e->output_index = physical_index(layout, shape, result_index(*e));
         for (Expr& i : e->output_index) i = simplify(i, ranges);
         return p;

@@ -353,7 +353,7 @@ class AttentionRecognition {
 std::variant<LibraryAttention, Refusal> library_attention(const Program& stages) {
     if (stages.primitives.size() < 5) return Refusal{"fewer stages than an attention"};
     if (auto found = AttentionRecognition(stages).run()) return *std::move(found);
-    return Refusal{"no attention of two products and a softmax between them"};
+    return Refusal{"not an attention (product, softmax, product)"};
 }
 
 }  // namespace tilewright

@@ -38,8 +38,9 @@ class ConvolutionRecognition {
             if (!shape[d].is_constant()) throw Refusal{"dynamic sizes"};
             if (const auto w = window(d, stride)) windows_.insert(windows_.begin(), *w);
         }
-        if (!conditions_.empty()) throw Refusal{"an operand with gaps"};
-        if (windows_.empty() || windows_.size() > kMostSpatial) throw Refusal{"windows of no or too many dimensions"};
+        if (!conditions_.empty()) throw Refusal{"an operand with conditions other than padding"};
+        if (windows_.empty() || windows_.size() > kMostSpatial)
+            throw Refusal{"a window of 0 or more than 3 dimensions"};
         for (const Window& w : windows_)
             for (const auto* axes : {&w.pixel.axes, &w.tap.axes})
                 for (const size_t a : *axes) of_windows_.insert(a);
@@ -49,7 +50,7 @@ class ConvolutionRecognition {
         const Walked in = t_.one(channels, Walks::kData, "channels"),
                      out = t_.one(roles_.columns, Walks::kResult, "channels");
         for (const size_t a : channels)
-            if (!t_.moves(Walks::kData, a)) throw Refusal{"a sum along which one operand does not move"};
+            if (!t_.moves(Walks::kData, a)) throw Refusal{"a reduction axis that only one operand uses"};
         fill(in, out, op);
     }
 
@@ -60,9 +61,9 @@ class ConvolutionRecognition {
         Window w;
         size_t pixels = 0, taps = 0;
         for (const Var v : variables(index)) {
-            if (v.kind != VarKind::Axis) throw Refusal{"a window that the data moves"};
+            if (v.kind != VarKind::Axis) throw Refusal{"a window with a data-dependent position"};
             const auto linear = linear_in(index, v);
-            if (!linear || !linear->coefficient.is_constant()) throw Refusal{"a window of no even steps"};
+            if (!linear || !linear->coefficient.is_constant()) throw Refusal{"a window without constant strides"};
             const bool spatial = v.id < e_.spatial;
             ++(spatial ? pixels : taps);
             (spatial ? w.pixel : w.tap) = {{v.id}, t_.extent(v.id)};
@@ -75,9 +76,10 @@ class ConvolutionRecognition {
         // Groups and their channels: 2*g + c with c < 2.
         if (pixels == 1 && !passes_ends && w.begin == 0 && w.step == w.tap.extent && is_group(w.pixel.axes[0]))
             return std::nullopt;
-        if (pixels > 1 || taps > 1) throw Refusal{"a window over several dimensions at a time"};
+        if (pixels > 1 || taps > 1) throw Refusal{"a window index over several axes"};
         if (taps == 1 && pixels == 0 && w.begin == 0 && !passes_ends) return std::nullopt;  // channels
-        if (w.step < 1 || w.dilation < 1 || w.begin < 0) throw Refusal{"a window that runs backwards"};
+        if (w.step < 1 || w.dilation < 1 || w.begin < 0)
+            throw Refusal{"a window with a negative stride, dilation or padding"};
         w.extent = shape.constant();
         w.stride = stride;
         return w;
@@ -112,14 +114,14 @@ class ConvolutionRecognition {
                                          [&](const Window& other) { return other.stride < w.stride; }),
                             w);
         }
-        return t_.one(axes, Walks::kResult, "pictures");
+        return t_.one(axes, Walks::kResult, "images");
     }
 
     /// Returns extent and stride of the channels of all groups as one dimension.
     std::pair<int64_t, int64_t> channels(size_t tensor, const Walked& of_group) const {
         const int64_t inner = t_.stride(tensor, of_group), outer = t_.stride(tensor, groups_);
         if (groups_.extent > 1 && of_group.extent > 1 && outer != inner * of_group.extent)
-            throw Refusal{"groups that lie in pieces"};
+            throw Refusal{"groups that do not merge into one axis"};
         return {groups_.extent * of_group.extent, of_group.extent > 1 ? inner : outer};
     }
 

@@ -61,7 +61,7 @@ std::optional<Refusal> against(const ScalarNode& n, DType result) {
         case ScalarOp::Erf:
         case ScalarOp::Tanh:
             if (n.dtype == DType::F32 || n.dtype == result) return std::nullopt;
-            return Refusal{"its epilogue has other types than f32 and the result's"};
+            return Refusal{"its epilogue has types other than f32 and the result's"};
         default:
             break;
     }
@@ -134,7 +134,7 @@ std::variant<LibraryEpilogue, Refusal> library_epilogue(const ScalarBody& epilog
             if (scale != 1 && a != Activation::None) continue;
             if (is_function(f, a, scale)) return LibraryEpilogue{scale, a, f.slots()};
         }
-    return Refusal{"its epilogue is no sum with an activation that keeps a NaN"};
+    return Refusal{"its epilogue is not a sum followed by a NaN-propagating activation"};
 }
 
 }  // namespace tilewright

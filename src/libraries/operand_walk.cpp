@@ -55,7 +55,7 @@ void OperandWalks::add(ValueId value, const std::vector<Expr>& index, bool const
         for (size_t a = 0; a < extents_.size(); ++a) {
             const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(a)});
             const bool plain = linear && linear->coefficient.is_constant();
-            if (!plain && extents_[a] > 1) throw Refusal{"a tensor that no strides describe"};
+            if (!plain && extents_[a] > 1) throw Refusal{"a tensor without constant strides"};
             t.strides.push_back(plain ? linear->coefficient.constant() : 0);
         }
     }
@@ -91,7 +91,7 @@ std::vector<Walked> OperandWalks::merged(std::vector<size_t> axes, size_t by) co
 
 Walked OperandWalks::one(const std::vector<size_t>& axes, size_t by, const char* what) const {
     const std::vector<Walked> all = merged(axes, by);
-    if (all.size() > 1) throw Refusal{fmt::format("{} that lie in pieces", what)};
+    if (all.size() > 1) throw Refusal{fmt::format("{} that do not merge into one axis", what)};
     return all.empty() ? Walked{} : all[0];
 }
 
@@ -135,7 +135,7 @@ std::vector<std::vector<int64_t>> OperandWalks::places_of(Expr offset) const {
             for (const Var v : variables(atom->kind == Atom::Kind::Var ? Expr::var(atom->var) : whole(*atom)))
                 vars.insert(v);
         if (vars.size() != 1 || vars.begin()->kind != VarKind::Axis)
-            throw Refusal{"a constant whose axes do not lie apart"};
+            throw Refusal{"a constant whose offset is not additive in its axes"};
     }
     std::vector<int64_t> at(extents_.size(), 0);
     const int64_t origin = evaluate(offset, Env{at, {}, nullptr});

@@ -16,8 +16,8 @@ struct Walked {
     int64_t extent = 1;
 };
 
-/// The tensors of a contraction: data, weights, result, then the operands of the epilogue. Members throw Refusal where
-/// no strides describe a tensor.
+/// The tensors of a contraction: data, weights, result, then the operands of the epilogue. Members throw Refusal for
+/// a tensor without constant strides.
 class OperandWalks {
   public:
     enum : size_t { kData, kWeights, kResult };

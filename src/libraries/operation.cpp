@@ -18,10 +18,10 @@ class Recognition {
     Recognition(const Program& stages, const std::vector<bool>& constants) : stages_(stages), constants_(constants) {
         if (stages_.primitives.size() != 1 || stages_.outputs.size() != 1) throw Refusal{"several stages"};
         e_ = stages_.primitives[PrimitiveId(0)].expr();
-        if (e_ == nullptr) throw Refusal{"no tensor expression"};
+        if (e_ == nullptr) throw Refusal{"not a tensor expression"};
         const auto c = contraction(*e_);
-        if (!c || c->type != DType::F32) throw Refusal{"no sum of products"};
-        if (!c->reads_plainly()) throw Refusal{"operands computed on the way"};
+        if (!c || c->type != DType::F32) throw Refusal{"not a sum of products"};
+        if (!c->reads_plainly()) throw Refusal{"operands that are not plain reads"};
         for (const Expr& x : e_->extents)
             if (!x.is_constant()) throw Refusal{"dynamic sizes"};
         contraction_ = *c;
@@ -57,18 +57,19 @@ class Recognition {
 
   private:
     Walks walks(const Access& x, const Access& w, bool convolution) const {
-        if (!w.valid.empty() || (!convolution && !x.valid.empty())) throw Refusal{"an operand with gaps"};
+        if (!w.valid.empty() || (!convolution && !x.valid.empty()))
+            throw Refusal{"an operand with conditions (padding)"};
         Walks t(stages_, *e_);
         t.add(x.value, x.index, !convolution && is_constant(x.value));
         t.add(w.value, w.index, is_constant(w.value));
         t.add(stages_.primitives[PrimitiveId(0)].outputs[0], result_index(*e_), false);
         for (const uint32_t slot : epilogue_.added) {
             const Access& read = e_->accesses[slot];
-            if (!read.valid.empty()) throw Refusal{"an operand with gaps"};
+            if (!read.valid.empty()) throw Refusal{"an operand with conditions (padding)"};
             t.add(read.value, read.index, false);
         }
         for (size_t k = convolution ? 1 : 0; k < t.size(); ++k)
-            if (t.origin(k) != 0) throw Refusal{"a tensor that is not walked from its beginning"};
+            if (t.origin(k) != 0) throw Refusal{"a tensor that is not accessed from its first element"};
         return t;
     }
 
@@ -112,8 +113,8 @@ class Recognition {
         if (swapped) std::swap(roles.rows, roles.columns);
         for (auto* list : {&roles.batch, &roles.rows, &roles.columns, &roles.broadcast, &roles.sum, &roles.one_sided})
             std::erase_if(*list, [&](size_t a) { return e_->extents[a].is_constant(1); });
-        if (!roles.one_sided.empty()) throw Refusal{"a sum along which one operand does not move"};
-        if (!roles.broadcast.empty()) throw Refusal{"a result that neither operand moves along"};
+        if (!roles.one_sided.empty()) throw Refusal{"a reduction axis that only one operand uses"};
+        if (!roles.broadcast.empty()) throw Refusal{"a result axis that neither operand uses"};
         return roles;
     }
 

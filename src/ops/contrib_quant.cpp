@@ -20,9 +20,9 @@ namespace {
 using Ids = std::span<const ScalarId>;
 
 void require_one_number(NodeContext& c, size_t input, std::string_view what) {
-    c.require(c.b.count(c.in(input)).is_constant(1),
-              fmt::format("input {} ({}) should hold one number, and its shape is {}", input, what,
-                          to_string(c.shape(input))));
+    c.require(
+        c.b.count(c.in(input)).is_constant(1),
+        fmt::format("input {} ({}) must contain one number, but has shape {}", input, what, to_string(c.shape(input))));
 }
 
 /// Scale and zero point at inputs `at` and `at` + 1, the latter of type `q`; scalars.

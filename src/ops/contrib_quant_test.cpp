@@ -129,7 +129,7 @@ TEST(ContribQuant, RejectsMismatchesWithNodeAndInput) {
     const Tensor real = floats({2, 3}, {1, 2, 3, 4, 5, 6});
     const std::vector<std::pair<QuantCase, std::string>> wrong = {
         {{"QLinearAdd", {}, {x, scale, other, x, scale, zero, scale, zero}, {}}, "input 2 (a zero point) should be u8"},
-        {{"QLinearAdd", {}, {x, real, zero, x, scale, zero, scale, zero}, {}}, "input 1 (a scale) should hold one"},
+        {{"QLinearAdd", {}, {x, real, zero, x, scale, zero, scale, zero}, {}}, "input 1 (a scale) must contain one"},
         {{"QLinearMul", {}, {real, scale, zero, real, scale, zero, scale, zero}, {}}, "input 0 should be u8 or i8"},
         {{"QLinearSoftmax", {}, {x, scale, zero, scale, zero}, {}}, "attribute 'opset'"},
         {{"QLinearConcat", {{"axis", int64_t{0}}}, {scale, zero, x, scale}, {}}, "there are 4 inputs"},

@@ -43,7 +43,7 @@ struct Carried {
 
 /// Makes the dimensions that the body changes dynamic; true if there was a new one.
 bool widen(NodeContext& c, Carried& in, const Value& out, size_t k) {
-    c.require(out.dtype == in.dtype, fmt::format("carried value {} starts as {}, and the body gives {}", k,
+    c.require(out.dtype == in.dtype, fmt::format("carried value {} starts as {}, and the body returns {}", k,
                                                  to_string(in.dtype), to_string(out.dtype)));
     if (out.shape.size() != in.shape.size())
         c.unsupported(fmt::format("carried value {} changes its rank from shape {} to {}", k, to_string(in.shape),
@@ -99,7 +99,7 @@ LoweredLoop lower_iteration(NodeContext& c, const Graph& graph, const LoopPlan& 
 std::vector<ValueId> emit_loop(NodeContext& c, const Graph& graph, LoopPlan plan) {
     const size_t conditions = plan.takes_condition ? 1 : 0;
     c.require(graph.outputs.size() >= conditions + plan.carried.size(),
-              fmt::format("the body gives {} outputs, fewer than its {} carried values need", graph.outputs.size(),
+              fmt::format("the body returns {} outputs, fewer than its {} carried values need", graph.outputs.size(),
                           plan.carried.size()));
     plan.scan_outputs.resize(graph.outputs.size() - conditions - plan.carried.size());
     LoweredLoop lowered = lower_iteration(c, graph, plan);
@@ -149,7 +149,7 @@ void loop_lowering(NodeContext& c) {
     for (size_t k = 2; k < c.input_count(); ++k) plan.carried.push_back(c.in(k));
     const std::vector<ValueId> out = emit_loop(c, body_attr(c, "body"), std::move(plan));
     c.require(c.node.outputs.size() <= out.size(),
-              fmt::format("{} outputs are named, and the body gives {}", c.node.outputs.size(), out.size()));
+              fmt::format("{} outputs are named, and the body returns {}", c.node.outputs.size(), out.size()));
     for (size_t k = 0; k < out.size(); ++k) c.out(k, out[k]);
 }
 
@@ -185,7 +185,7 @@ void scan_lowering(NodeContext& c) {
                               "slices");
         if (!plan.trip_count || length.is_constant()) plan.trip_count = length;
     }
-    c.require(graph.outputs.size() >= states, "the body gives fewer outputs than there are states");
+    c.require(graph.outputs.size() >= states, "the body returns fewer outputs than there are states");
     const size_t outputs = graph.outputs.size() - states;
     const std::vector<int64_t> out_axes = per_scan(c, "scan_output_axes", outputs),
                                out_directions = per_scan(c, "scan_output_directions", outputs);

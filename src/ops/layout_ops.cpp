@@ -67,7 +67,7 @@ Expr block_size(NodeContext& c) {
 
 Expr divided(NodeContext& c, Expr dimension, Expr by) {
     c.b.require_multiple(dimension, by,
-                         fmt::format("dimension {} of shape {} is no multiple of {}", dimension.text(),
+                         fmt::format("dimension {} of shape {} is not a multiple of {}", dimension.text(),
                                      to_string(c.shape(0)), by.text()));
     return floor_div(dimension, by);
 }

@@ -31,7 +31,7 @@ void gemm(NodeContext& c) {
     const std::string b = c.node.attr_int("transB", 0) != 0 ? "nk" : "kn";
     const Expr depth_a = c.shape(0)[a.find('k')], depth_b = c.shape(1)[b.find('k')];
     c.b.require_equal(depth_a, depth_b,
-                      fmt::format("shapes {} and {} do not multiply: {} columns against {} rows", to_string(c.shape(0)),
+                      fmt::format("shapes {} and {} cannot be multiplied: {} columns, {} rows", to_string(c.shape(0)),
                                   to_string(c.shape(1)), depth_a.text(), depth_b.text()));
     const ValueId product = c.b.contract(a + "," + b + "->mn", c.in(0), c.in(1), c.dtype(0), "product");
     ValueId y = scaled(c.b, product, c.node.attr_float("alpha", 1));

@@ -42,7 +42,7 @@ TEST(Gemm, rejects_mismatched_shapes) {
         }
         return "accepted";
     };
-    EXPECT_THAT(refusal({2, 3}, {4, 5}, {5}), HasSubstr("3 columns against 4 rows"));
+    EXPECT_THAT(refusal({2, 3}, {4, 5}, {5}), HasSubstr("3 columns, 4 rows"));
     EXPECT_THAT(refusal({2, 3}, {3, 5}, {4}), HasSubstr("C of shape [4] does not broadcast to [2, 5]"));
     EXPECT_THAT(refusal({2, 3, 1}, {3, 5}, {5}), HasSubstr("two matrices are expected"));
 }

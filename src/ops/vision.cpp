@@ -167,7 +167,7 @@ void grid_sample(NodeContext& c) {
 void affine_grid(NodeContext& c) {
     const std::vector<Expr> size = c.b.read_ints(c.in(1));
     c.require(size.size() == 4 || size.size() == 5,
-              fmt::format("'size' should hold 4 or 5 numbers, and holds {}", size.size()));
+              fmt::format("'size' must contain 4 or 5 numbers, but contains {}", size.size()));
     const size_t dims = size.size() - 2;
     const auto n = static_cast<int64_t>(dims);
     c.require(c.rank(0) == 3,

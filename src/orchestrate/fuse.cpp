@@ -125,22 +125,22 @@ struct Fuser {
     FusedOrRefusal with_epilogue(PrimitiveId id, const TensorExpr& e, PrimitiveId reader, const TensorExpr& c) {
         const ValueId made = p.primitives[id].outputs[0];
         if (results.count(made) != 0) return FusionRefusal{"its operand is an output of the program"};
-        if (readers[made].size() != 1) return FusionRefusal{"its operand has other readers, too"};
-        if (c.reducer != Reducer::None) return FusionRefusal{"both reduce"};
-        if (!may_share(id, reader)) return FusionRefusal{"an option keeps the two apart"};
+        if (readers[made].size() != 1) return FusionRefusal{"its operand has other readers"};
+        if (c.reducer != Reducer::None) return FusionRefusal{"both are reductions"};
+        if (!may_share(id, reader)) return FusionRefusal{"an option forbids fusing the two"};
         std::optional<size_t> access;
         for (size_t i = 0; i < c.accesses.size(); ++i)
             if (c.accesses[i].value == made) {
                 if (access) return FusionRefusal{"it reads its operand at several places"};
                 access = i;
             }
-        if (!access) return FusionRefusal{"it reads its operand in an index only"};
+        if (!access) return FusionRefusal{"it uses its operand only as an index"};
         auto fused = known.epilogue(e, c, *access, p.values[made]);
-        if (!fused) return FusionRefusal{"it is no epilogue: it reads its operand at other points than it writes"};
+        if (!fused) return FusionRefusal{"it cannot be an epilogue: its reads and writes are at different points"};
         const bool product = good_product(e);
         if (product && !good_product(*fused)) return FusionRefusal{"the product would lose its micro-kernel"};
         if (product && moves_only(c) && cuts_rows(made, p.primitives[reader].outputs[0]))
-            return FusionRefusal{"it would cut rows of the product into pieces that fill no vectors"};
+            return FusionRefusal{"it would split rows of the product into ranges shorter than a vector"};
         // Statistics of rows stay separate, since their readers repeat them along the row.
         if (fused->spatial > 0 && !product && c.extents.size() > e.spatial &&
             assumed_points(c.extents) > assumed_points(std::span(e.extents).first(e.spatial)))
@@ -189,9 +189,9 @@ struct Fuser {
                                 const TensorExpr& q) {
         const ValueId v = e.accesses[access].value;
         if (results.count(v) != 0) return FusionRefusal{"its operand is an output of the program"};
-        if (!may_share(from, id)) return FusionRefusal{"an option keeps the two apart"};
+        if (!may_share(from, id)) return FusionRefusal{"an option forbids fusing the two"};
         if (!limits.recompute && readers[v].size() > 1)
-            return FusionRefusal{"an option forbids recomputation, and its operand has other readers, too"};
+            return FusionRefusal{"an option forbids recomputation, and its operand has other readers"};
         if (const auto refusal = too_expensive(e, from, q)) return *refusal;
         auto fused = known.inlined(e, access, q, unrounded(q, v));
         if (!fused) return FusionRefusal{"its operand cannot be computed in place"};
@@ -235,7 +235,7 @@ struct Fuser {
         for (const Access& a : q.accesses)
             if (assumed_points(p.values[a.value].shape) * 4 > made) ++big;
         if (cost <= 2 && big <= 1 && repeats <= 1.01) return std::nullopt;
-        return FusionRefusal{"its operand has other readers, too, and would be computed in each"};
+        return FusionRefusal{"its operand has other readers and would be computed in each"};
     }
 
     Program result() {

@@ -152,8 +152,8 @@ class RowFuser {
         if (limits_.may_share && !std::all_of(group.members.begin(), group.members.end(), [&](PrimitiveId m) {
                 return limits_.may_share(p_.primitives[m], p_.primitives[id]);
             }))
-            return FusionRefusal{"an option keeps the two apart"};
-        if (!is_ordered(group, id)) return FusionRefusal{"no order of the kernels would be left"};
+            return FusionRefusal{"an option forbids fusing the two"};
+        if (!is_ordered(group, id)) return FusionRefusal{"the kernels would depend on each other"};
         OrRefusal<Rows> rows = rows_of(group, id);
         if (const auto* refusal = std::get_if<FusionRefusal>(&rows)) return *refusal;
         RowGroup joined = with_shared_rows(group, id, std::get<Rows>(rows));
@@ -191,7 +191,7 @@ class RowFuser {
             for (size_t r = 0; r < mine->size(); ++r)
                 if ((*mine)[r] != here[r]) (*mine)[r].reset();
         }
-        if (!mine) return FusionRefusal{"it reads none of its results by rows"};
+        if (!mine) return FusionRefusal{"it reads no result of the group row by row"};
         return std::move(*mine);
     }
 
@@ -199,7 +199,7 @@ class RowFuser {
     OrRefusal<Rows> corresponding(const TensorExpr& reader, const TensorExpr& writer,
                                   const std::vector<size_t>& writer_rows, ValueId value) const {
         const auto dims = axis_of_dimension(writer, p_.values[value].shape.size());
-        if (!dims) return FusionRefusal{"its operand is not written along axes"};
+        if (!dims) return FusionRefusal{"its operand's output index has entries other than plain axes"};
         std::optional<Rows> out;
         for (const Access& a : reader.accesses) {
             if (a.value != value) continue;
@@ -246,7 +246,7 @@ class RowFuser {
     std::optional<FusionRefusal> too_much(const RowGroup& group) const {
         if (std::none_of(group.members.begin(), group.members.end(),
                          [&](PrimitiveId m) { return expr(m).reducer != Reducer::None; }))
-            return FusionRefusal{"neither reduces"};
+            return FusionRefusal{"neither is a reduction"};
         // A full reduction leaves no rows. It is a single task, which only suits little work.
         constexpr int64_t kLittleWork = 16384;
         const TensorExpr& e = expr(group.members.back());

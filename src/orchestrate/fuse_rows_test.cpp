@@ -132,7 +132,7 @@ std::string rows_text(const std::string& rows, const std::string& columns) {
 TEST(FuseRows, gives_no_reason_where_it_fuses) { EXPECT_EQ(rows_refusal(rows_text("8", "64"), "m", "y"), ""); }
 
 TEST(FuseRows, refuses_by_limits_and_sizes_of_rows) {
-    EXPECT_EQ(rows_refusal(rows_text("8", "64"), "m", "y", nothing_shared()), "an option keeps the two apart");
+    EXPECT_EQ(rows_refusal(rows_text("8", "64"), "m", "y", nothing_shared()), "an option forbids fusing the two");
     EXPECT_EQ(rows_refusal(rows_text("2", "200000"), "m", "y"), "a row's intermediate values exceed the cache");
     EXPECT_EQ(rows_refusal(rows_text("8", "$n"), "m", "y"), "the size of a row is unknown at compile time");
     EXPECT_EQ(rows_refusal(R"(program t {
@@ -166,7 +166,7 @@ TEST(FuseRows, refuses_stages_that_do_not_reduce) {
   output b
 })",
                            "a", "b"),
-              "neither reduces");
+              "neither is a reduction");
 }
 
 TEST(FuseRows, refuses_producers_before_the_last) {
@@ -193,7 +193,7 @@ TEST(FuseRows, refuses_where_no_order_would_be_left) {
   output p
 })",
                            "m", "y"),
-              "no order of the kernels would be left");
+              "the kernels would depend on each other");
 }
 
 TEST(FuseRows, refuses_operands_that_are_padded_or_read_along_different_rows) {

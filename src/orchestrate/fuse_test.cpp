@@ -247,14 +247,14 @@ const std::string kExponentials = "  a: f32[6, 8] = [6, 8] exp(@0) where @0 = x[
 TEST(FuseGreedily, says_why_a_reader_is_no_epilogue) {
     const std::string neg = "  y: f32[6, 8] = [6, 8] neg(@0) where @0 = p[i0, i1]\n  output y\n";
     EXPECT_EQ(fuse_refusal(kProduct + neg, "p", "y"), "");
-    EXPECT_EQ(fuse_refusal(kProduct + neg, "p", "y", nothing_shared()), "an option keeps the two apart");
+    EXPECT_EQ(fuse_refusal(kProduct + neg, "p", "y", nothing_shared()), "an option forbids fusing the two");
     EXPECT_EQ(fuse_refusal(kProduct + neg + "  output p\n", "p", "y"), "its operand is an output of the program");
     EXPECT_EQ(
         fuse_refusal(kProduct + neg + "  z: f32[6, 8] = [6, 8] exp(@0) where @0 = p[i0, i1]\n  output z\n", "p", "y"),
-        "its operand has other readers, too");
+        "its operand has other readers");
     EXPECT_EQ(
         fuse_refusal(kProduct + "  y: f32[6, 1] = [6, 1] max(i2 < 8) @0 where @0 = p[i0, i2]\n  output y\n", "p", "y"),
-        "both reduce");
+        "both are reductions");
     EXPECT_EQ(fuse_refusal(kProduct + "  y: f32[6, 8] = [6, 8] sub(@0, @1) where @0 = p[i0, i1], @1 = p[i0, 0]\n"
                                       "  output y\n",
                            "p", "y"),
@@ -262,7 +262,7 @@ TEST(FuseGreedily, says_why_a_reader_is_no_epilogue) {
     EXPECT_EQ(fuse_refusal(kSumOfRows + "  y: f32[6, 8] = [6, 8] div(@0, @1) where @0 = x[i0, i1], @1 = s[i0, 0]\n"
                                         "  output y\n",
                            "s", "y"),
-              "it is no epilogue: it reads its operand at other points than it writes");
+              "it cannot be an epilogue: its reads and writes are at different points");
 }
 
 TEST(FuseGreedily, says_why_an_operand_is_not_computed_in_place) {
@@ -274,11 +274,11 @@ TEST(FuseGreedily, says_why_an_operand_is_not_computed_in_place) {
         "  y: f32[6, 8] = [6, 8] neg(@0) where @0 = a[i0, i1]\n"
         "  z: f32[6, 1] = [6, 1] sum(i2 < 8) @0 where @0 = a[i0, i2]\n  output y\n  output z\n";
     EXPECT_EQ(fuse_refusal(kExponentials + twice, "a", "y"),
-              "its operand has other readers, too, and would be computed in each");
+              "its operand has other readers and would be computed in each");
     FusionLimits once;
     once.recompute = false;
     EXPECT_EQ(fuse_refusal(kExponentials + twice, "a", "y", once),
-              "an option forbids recomputation, and its operand has other readers, too");
+              "an option forbids recomputation, and its operand has other readers");
 }
 
 }  // namespace

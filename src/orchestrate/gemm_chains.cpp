@@ -130,7 +130,7 @@ class GemmChains {
         std::set<PrimitiveId> members;
         for (const size_t g : inside) members.insert(groups_[g].primitives.begin(), groups_[g].primitives.end());
         if (members.size() > kMostStages) return FusionRefusal{"the GEMM chain would have too many stages"};
-        if (!may_share(members)) return FusionRefusal{"an option keeps the two apart"};
+        if (!may_share(members)) return FusionRefusal{"an option forbids fusing the two"};
         m.group.primitives.assign(members.begin(), members.end());
         m.group.row_axes.resize(m.group.primitives.size());
         m.group.chain = true;
@@ -196,7 +196,7 @@ class GemmChains {
             //     a -> b -> last, a -> last: {a, last} without b
             if (!std::all_of(inside.begin(), inside.end(),
                              [&](size_t g) { return g == last || feeds_only(g, inside); })) {
-                refuse(inside, last, {"the GEMM chain and another kernel would each need the other first"});
+                refuse(inside, last, {"the GEMM chain and another kernel would depend on each other"});
                 continue;
             }
             std::variant<Merged, FusionRefusal> merged = merge(inside);
@@ -238,7 +238,7 @@ class GemmChains {
         for (const PrimitiveId id : groups_[last].primitives)
             for (const ValueId v : p_.primitives[id].inputs())
                 if (const auto it = group_of_.find(producers_[v]); it != group_of_.end() && !inside.count(it->second))
-                    refuse({it->second}, last, {"its operand has other readers, too, or is an output of the program"});
+                    refuse({it->second}, last, {"its operand has other readers or is an output of the program"});
     }
 
     void refuse(const std::set<size_t>& inside, size_t last, FusionRefusal refusal) const {

@@ -346,9 +346,9 @@ TEST(GemmChains, say_why_kernels_stay_apart) {
     const std::string last = p.values[p.outputs[0]].name;
     EXPECT_EQ(chain_refusal(p, where_only_stages(3), "n", last), "a GEMM chain would not gain enough");
     EXPECT_EQ(chain_refusal(attention(), avx2_scheduling(), "w", "e", nothing_shared()),
-              "an option keeps the two apart");
+              "an option forbids fusing the two");
     EXPECT_EQ(chain_refusal(with(attention(), "", "w"), avx2_scheduling(), "w", "e"),
-              "its operand has other readers, too, or is an output of the program");
+              "its operand has other readers or is an output of the program");
     // Two products with nothing to save between them.
     EXPECT_EQ(chain_refusal(chain::two_products(1024, 1024, 1024, 1024), avx2_scheduling(), "c", "e"),
               "a GEMM chain would save nothing even at its lower bound");

@@ -273,11 +273,10 @@ std::vector<Expr> Builder::read_ints(ValueId v) {
     if (auto known = int_contents(v)) return *known;
     const auto count = constant_count(shape(v));
     if (!count)
-        fail(fmt::format("the values of '{}' decide a shape, and how many there are ({}) is not known before it runs",
+        fail(fmt::format("'{}' determines a shape, but its number of elements (shape {}) is unknown at compile time",
                          program_.values[v].name, to_string(shape(v))));
     if (!is_whole(dtype(v)))
-        fail(
-            fmt::format("'{}' should hold integers, and its type is {}", program_.values[v].name, to_string(dtype(v))));
+        fail(fmt::format("'{}' must contain integers, but has type {}", program_.values[v].name, to_string(dtype(v))));
     std::vector<Expr> elements;
     for (int64_t i = 0; i < *count; ++i) elements.push_back(read_scalar(v, i));
     if (*count <= kMaxKnownElements) int_values_.emplace(v, elements);
@@ -287,7 +286,7 @@ std::vector<Expr> Builder::read_ints(ValueId v) {
 Expr Builder::read_int(ValueId v) {
     const std::vector<Expr> elements = read_ints(v);
     if (elements.size() != 1)
-        fail(fmt::format("'{}' should hold one number, and its shape is {}", program_.values[v].name,
+        fail(fmt::format("'{}' must contain one number, but has shape {}", program_.values[v].name,
                          to_string(shape(v))));
     return elements.front();
 }
@@ -383,7 +382,7 @@ ValueId Builder::emit(TensorExpr expr, DType dtype, std::string_view role) {
     TensorExpr e = normalized(std::move(expr));
     require_inside(e);
     const DType got = e.body.dtype();
-    TW_CHECK(compute_type(got) == compute_type(dtype), "{}/{}: the body gives {}, the output is {}", node_, role,
+    TW_CHECK(compute_type(got) == compute_type(dtype), "{}/{}: the body returns {}, the output is {}", node_, role,
              to_string(got), to_string(dtype));
     const Dims out_shape(e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial));
     ValueId folded;

@@ -107,7 +107,7 @@ std::optional<std::vector<ValueId>> Builder::try_fold(const OpaqueOp& op, std::s
     op.run(views, results);
     std::vector<ValueId> ids;
     for (size_t k = 0; k < outputs.size(); ++k) {
-        TW_CHECK(results.made[k], "{} gave no output {}", op.print(), k);
+        TW_CHECK(results.made[k], "{} did not produce output {}", op.print(), k);
         ids.push_back(constant(std::move(results.tensors[k]), role));
     }
     return ids;

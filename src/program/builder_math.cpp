@@ -144,7 +144,7 @@ ValueId Builder::matmul(ValueId a, ValueId b, std::string_view role) {
     const Dims &sa = shape(a), &sb = shape(b);
     const Expr ka = sa[ra - 1], kb = rb == 1 ? sb[0] : sb[rb - 2];
     require_equal(ka, kb,
-                  fmt::format("shapes {} and {} do not multiply: {} columns against {} rows", to_string(sa),
+                  fmt::format("shapes {} and {} cannot be multiplied: {} columns, {} rows", to_string(sa),
                               to_string(sb), ka.text(), kb.text()));
     const std::vector<Dims> batches = {Dims(sa.begin(), sa.end() - (ra == 1 ? 1 : 2)),
                                        Dims(sb.begin(), sb.end() - (rb == 1 ? 1 : 2))};

@@ -121,7 +121,7 @@ class Execution {
 
     const Tensor& get(ValueId v) const {
         const Tensor& t = tensors_[v];
-        TW_CHECK(t.data() != nullptr || !t.shape().empty(), "value '{}' is read before it is made",
+        TW_CHECK(t.data() != nullptr || !t.shape().empty(), "value '{}' is read before it is computed",
                  program_.values[v].name);
         return t;
     }
@@ -246,7 +246,7 @@ class Execution {
                 list.push_back(widen ? converted(*next, DType::F64) : *next);
                 ++next;
             }
-            TW_CHECK(next == results.end(), "the body gives {} results", results.size());
+            TW_CHECK(next == results.end(), "the body returns {} results", results.size());
         }
         std::vector<Tensor> results = carried;
         for (size_t k = 0; k < slices.size(); ++k) {

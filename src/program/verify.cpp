@@ -88,7 +88,7 @@ class Verifier {
         if (!known(v))
             fault("value number {} does not exist", v.value);
         else if (defined_.count(v) == 0)
-            fault("value {} is read before it is made", quoted(v));
+            fault("value {} is read before it is computed", quoted(v));
     }
 
     void constant(ValueId v, const Tensor& tensor) {
@@ -227,7 +227,7 @@ class Verifier {
                 if (!epilogue)
                     fault("the body uses acc, which only an epilogue has");
                 else if (n.dtype != acc)
-                    fault("the epilogue takes acc for {}, but it is {}", to_string(n.dtype), to_string(acc));
+                    fault("the epilogue uses acc as {}, but its type is {}", to_string(n.dtype), to_string(acc));
             } else if (n.op == ScalarOp::Index) {
                 if (n.dtype != DType::I64) fault("{}: an index is i64, not {}", what, to_string(n.dtype));
                 variables_fit(e, n.index, epilogue ? e.spatial : e.extents.size(), e.accesses.size(), what);
@@ -290,7 +290,7 @@ class Verifier {
         const Expr points = product(spatial), elements = product(out.shape);
         if (!points.is_constant() || !elements.is_constant()) return;
         if (!(points == elements))
-            return fault("the output index takes {} points to {} elements", points.text(), elements.text());
+            return fault("the output index maps {} points to {} elements", points.text(), elements.text());
         if (points.constant() > kMaxOutputPoints) return;
         std::set<std::vector<int64_t>> reached;
         std::vector<int64_t> at(spatial.size(), 0), element(out.shape.size());

@@ -122,13 +122,13 @@ TEST(Verify, ValuesAreDefinedOnceBeforeUse) {
     EXPECT_EQ(faults(p), "");
     Program swapped = p;
     std::swap(swapped.primitives[PrimitiveId(size_t{0})], swapped.primitives[PrimitiveId(size_t{1})]);
-    EXPECT_EQ(faults(swapped), "primitive 'b' (value 'z'): value 'y' is read before it is made");
+    EXPECT_EQ(faults(swapped), "primitive 'b' (value 'z'): value 'y' is read before it is computed");
     Program twice = p;
     twice.primitives.push_back(p.primitives[PrimitiveId(size_t{1})]);
     EXPECT_EQ(faults(twice), "primitive 'b' (value 'z'): value 'z' is defined twice");
     Program missing = p;
     missing.outputs.push_back(missing.values.push_back({"w", DType::F32, {}}));
-    EXPECT_EQ(faults(missing), "program output: value 'w' is read before it is made");
+    EXPECT_EQ(faults(missing), "program output: value 'w' is read before it is computed");
     Program named_alike = p;
     named_alike.values[ValueId(size_t{2})].name = "y";
     EXPECT_EQ(faults(named_alike), "value 'y': another value has the same name");

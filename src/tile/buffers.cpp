@@ -235,7 +235,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         b.scope = common_scope(statements);
         // The box covers what is read under the ranges at the Load itself.
         const std::vector<Expr>& extents = tree.extents.at(scope_of(path));
-        TW_CHECK(b.scope == scope_of(path), "kernel '{}': a Load stands deeper than its Computes", program.name);
+        TW_CHECK(b.scope == scope_of(path), "kernel '{}': a Load is nested deeper than its Computes", program.name);
         for (const Expr& i : access.index) {
             Expr base;
             int64_t size = 1;

@@ -128,7 +128,7 @@ class Execution {
     Place* place_of(ValueId v) {
         if (Place* b = buffer([&](const Buffer& x) { return !x.access && !x.correction && x.value == v; })) return b;
         const auto it = memory_.find(v);
-        TW_CHECK(it != memory_.end(), "value '{}' lives nowhere", p_.stages.values[v].name);
+        TW_CHECK(it != memory_.end(), "value '{}' has no memory", p_.stages.values[v].name);
         return &it->second;
     }
 
@@ -349,7 +349,7 @@ class Execution {
         std::vector<Condition> conditions;
         for (const Expr& c : access.valid) {
             const auto on = condition_on_index(access, c);
-            TW_CHECK(on, "the condition {} >= 0 is not about one index", c.text());
+            TW_CHECK(on, "the condition {} >= 0 does not depend on exactly one index", c.text());
             conditions.push_back({on->dimension, on->sign, evaluate(on->rest, bindings_)});
         }
         const std::vector<Range> touched = touched_box(access, p_.stage_axes[load.stage]);
@@ -358,7 +358,8 @@ class Execution {
                 return c.sign * index[c.dimension] + c.rest >= 0;
             });
             if (load.padding == Padding::Global) {
-                TW_CHECK(from.inside(index), "{} is fetched unchecked: the tensor {} is not padded to whole tiles",
+                TW_CHECK(from.inside(index),
+                         "{} is read without a bounds check: the tensor {} is not padded to whole tiles",
                          from.element(index), to_string(from.box));
                 return from.read(index, task_);
             }
@@ -429,7 +430,8 @@ class Execution {
             for (size_t d = 0; d < element.size(); ++d) element[d] = s.result[d].at(p);
             try {
                 if (store.padding == Padding::Global)
-                    TW_CHECK(to.inside(element), "{} is written unchecked: the tensor {} is not padded to whole tiles",
+                    TW_CHECK(to.inside(element),
+                             "{} is written without a bounds check: the tensor {} is not padded to whole tiles",
                              to.element(element), to_string(to.box));
                 to.write(element, s.out->read(element, task_), task_);
             } catch (const InternalError& e) {

@@ -192,9 +192,10 @@ TEST(Padding, global_needs_a_tensor_of_whole_tiles) {
     agrees(copies(8, "global", "local"));
     agrees(copies(8, "global", "global"));
     EXPECT_THAT(refusal(copies(6, "global", "local")), HasSubstr("load 0 access 0 at []: internal error"));
-    EXPECT_THAT(refusal(copies(6, "global", "local")),
-                HasSubstr("element [6] of 'x' is fetched unchecked: the tensor [6] is not padded to whole tiles"));
-    EXPECT_THAT(refusal(copies(7, "global", "local")), HasSubstr("element [7] of 'x' is fetched unchecked"));
+    EXPECT_THAT(
+        refusal(copies(6, "global", "local")),
+        HasSubstr("element [6] of 'x' is read without a bounds check: the tensor [6] is not padded to whole tiles"));
+    EXPECT_THAT(refusal(copies(7, "global", "local")), HasSubstr("element [7] of 'x' is read without a bounds check"));
 }
 
 TEST(Padding, global_register_tiles_need_room_for_operands_and_results) {
@@ -214,8 +215,9 @@ TEST(Padding, global_register_tiles_need_room_for_operands_and_results) {
 TEST(Padding, a_global_store_needs_a_tensor_of_whole_tiles) {
     const std::string text = changed(copies(6, "local", "local"), "  compute 1 padding partition\n",
                                      "  compute 1 padding partition\n  store y padding global\n");
-    EXPECT_THAT(refusal(text),
-                HasSubstr("element [6] of 'y' is written unchecked: the tensor [6] is not padded to whole tiles"));
+    EXPECT_THAT(
+        refusal(text),
+        HasSubstr("element [6] of 'y' is written without a bounds check: the tensor [6] is not padded to whole tiles"));
     agrees(changed(text, "for i by 4", "for i by 3"));
     agrees(changed(text, "store y padding global", "store y padding local"));
 }

@@ -80,13 +80,13 @@ TEST(Online, RefusesTreesThatWouldMixMaxima) {
     EXPECT_EQ(first_fault("exp(sub(@0, @1))", "exp(sub(@1, @0))"),
               "compute 2 reads 'r' while the loop over n still adds to it");
     EXPECT_EQ(first_fault("    compute 4 padding partition\n  }\n", "  }\n  compute 4 padding partition\n"),
-              "compute 4 reads 'p', which holds only for a step of the online maximum 'r'");
+              "compute 4 reads 'p', which is valid only within a step of the online maximum 'r'");
     EXPECT_EQ(first_fault("    compute 4 padding partition\n",
                           "    for n by 1 {\n      compute 4 padding partition\n    }\n"),
-              "compute 4 does not run step for step with the online maximum 'r'");
-    EXPECT_EQ(first_fault("  output o", "  output o\n  output p"), "'p' is given, but holds for a step of 'r'");
+              "compute 4 does not advance in lockstep with the online maximum 'r'");
+    EXPECT_EQ(first_fault("  output o", "  output o\n  output p"), "output 'p' is valid only within a step of 'r'");
     EXPECT_EQ(first_fault("max(i1 < 8)", "min(i1 < 8)"),
-              "compute 1: 'r' is online, but no maximum of floats in a buffer");
+              "compute 1: 'r' is marked online, but is not a floating-point maximum in a buffer");
 }
 
 }  // namespace

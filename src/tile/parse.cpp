@@ -166,7 +166,8 @@ class Parser {
         if (n < 0 || n >= static_cast<int64_t>(p_.stages.primitives.size()))
             text_.fail(fmt::format("there is no stage {}", n));
         const PrimitiveId s(static_cast<size_t>(n));
-        if (p_.stages.primitives[s].expr() == nullptr) text_.fail(fmt::format("stage {} is no tensor expression", n));
+        if (p_.stages.primitives[s].expr() == nullptr)
+            text_.fail(fmt::format("stage {} is not a tensor expression", n));
         return s;
     }
 

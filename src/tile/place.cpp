@@ -101,7 +101,7 @@ Tensor Place::contents() const {
             for (size_t d = box.size(); d-- > 0; rest /= box[d]) index[d] = rest % box[d];
             internal_error(__FILE__, __LINE__, "every element is written",
                            fmt::format("{} is never {}", element(index),
-                                       cells[i].state == State::Partial ? "finished" : "written"));
+                                       cells[i].state == State::Partial ? "completed" : "written"));
         }
         if (is_float(dtype))
             out.set(static_cast<int64_t>(i), cells[i].value.f);

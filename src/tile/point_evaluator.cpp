@@ -54,7 +54,7 @@ ScalarValue PointEvaluator::access(size_t slot) {
     try {
         if (o.source.final != nullptr && !*o.source.final) {
             const Place::Cell& c = o.source.place->cell(o.at);
-            TW_CHECK(lenient_ || (c.state == Place::State::Partial && c.task == task_), "{} is no maximum so far",
+            TW_CHECK(lenient_ || (c.state == Place::State::Partial && c.task == task_), "{} is not a partial maximum",
                      o.source.place->element(o.at));
             o.value = c.value;
             if (o.value.f == -std::numeric_limits<double>::infinity()) o.value.f = 0;

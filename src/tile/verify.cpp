@@ -60,11 +60,11 @@ class Verifier {
     /// Returns false when axes, stages or values do not exist.
     bool form() {
         for (const Primitive& s : p_.stages.primitives)
-            if (s.expr() == nullptr || s.outputs.size() != 1) fault("stage '{}' is no tensor expression", s.name);
-        if (!p_.stages.constants.empty()) fault("a kernel holds no constants: they are inputs");
+            if (s.expr() == nullptr || s.outputs.size() != 1) fault("stage '{}' is not a tensor expression", s.name);
+        if (!p_.stages.constants.empty()) fault("constants of a kernel must be inputs");
         std::set<std::string> names;
         for (const TileAxis& a : p_.axes)
-            if (!names.insert(a.name).second) fault("two axes are called {}", a.name);
+            if (!names.insert(a.name).second) fault("duplicate axis name {}", a.name);
         if (p_.stage_axes.size() != p_.stages.primitives.size())
             fault("axes are given for {} stages of {}", p_.stage_axes.size(), p_.stages.primitives.size());
         if (!faults_.empty()) return false;
@@ -121,11 +121,11 @@ class Verifier {
         const std::string& a = axis_name(loop.axis);
         if (loop.step <= 0) fault("the loop over {} has step {}", a, loop.step);
         if (loop.parallel) {
-            if (!grid) fault("the parallel loop over {} stands inside or beside something else", a);
+            if (!grid) fault("parallel loops must be outermost and perfectly nested: {}", a);
             if (reduces(loop.axis)) fault("the parallel loop over {} cuts a reduction", a);
             if (const auto [outer, is_new] = grid_steps_.emplace(loop.axis, loop.step); !is_new) {
                 if (!parts_evenly(p_.axes[loop.axis].extent, outer->second, loop.step))
-                    fault("the grid has the axis {} twice, and tasks that have none of it", a);
+                    fault("axis {} is in the grid twice and some tasks would be empty", a);
                 outer->second = loop.step;
             }
         }
@@ -173,28 +173,29 @@ class Verifier {
     void load_rules(const TreePath& path, const Load& load) {
         const std::string what = fmt::format("load {} access {}", load.stage.value, load.access);
         const Access& access = expr(load.stage).accesses[load.access];
-        if (!is_input(p_, access.value)) fault("{}: '{}' is made in the kernel", what, name(access.value));
+        if (!is_input(p_, access.value))
+            fault("{}: '{}' is computed in the kernel, but a load needs an input", what, name(access.value));
         for (const Expr& c : access.valid)
             if (!condition_on_index(access, c))
-                fault("{}: the condition {} >= 0 is not about one index", what, c.text());
+                fault("{}: the condition {} >= 0 does not depend on exactly one index", what, c.text());
         if (load.padding == Padding::Global && !access.valid.empty())
-            fault("{}: global padding checks nothing, but the access has conditions", what);
-        if (stores_at(load.layout)) fault("{}: a buffer lies in no other tensor's memory", what);
+            fault("{}: global padding requires an access without conditions", what);
+        if (stores_at(load.layout)) fault("{}: store_at is not allowed in a buffer layout", what);
         if (load.swizzle != 0 && load.swizzle != 32 && load.swizzle != 64 && load.swizzle != 128)
-            fault("{}: rows of {} bytes cannot be swizzled, but of 32, 64 or 128", what, load.swizzle);
+            fault("{}: swizzle needs rows of 32, 64 or 128 bytes, not {}", what, load.swizzle);
         const auto at = compute_at_.find(load.stage);
         if (at == compute_at_.end()) return;
         const TreePath scope = scope_of(path);
         if (common_scope({path, at->second}) != scope)
-            fault("{} stands deeper than the compute that reads it", what);
+            fault("{} is nested deeper than the compute that reads it", what);
         else if (at->second[scope.size()] < path.back())
-            fault("{} stands behind the compute that reads it", what);
+            fault("{} comes after the compute that reads it", what);
     }
 
     void store_rules(const TreePath& path, const Store& store) {
         const std::string what = fmt::format("store {}", name(store.value));
-        if (!is_output(p_, store.value)) return fault("{}: the kernel does not give this value", what);
-        if (store.non_temporal.value_or(0) < 0) fault("{}: no result has a negative number of bytes", what);
+        if (!is_output(p_, store.value)) return fault("{}: the value is not an output of the kernel", what);
+        if (store.non_temporal.value_or(0) < 0) fault("{}: negative size for non-temporal stores", what);
         const PrimitiveId s = p_.stages.producers()[store.value];
         if (!s) return fault("{}: no stage computes this value", what);
         const auto spatial = std::span(p_.stage_axes[s]).first(expr(s).spatial);
@@ -217,8 +218,9 @@ class Verifier {
             }
             const bool unfolds = std::any_of(layout.primitives.begin(), layout.primitives.end(),
                                              [](const auto& x) { return std::holds_alternative<layout::Unfold>(x); });
-            if (unfolds || stores_at(layout))
-                fault("the buffer of '{}' has the layout {}: a computed element has one place", name(v), print(layout));
+            if (unfolds)
+                fault("layout {} of '{}' duplicates elements, which a computed value must not", print(layout), name(v));
+            if (stores_at(layout)) fault("'{}': store_at is not allowed in a buffer layout", name(v));
             if (in_memory(v)) fault("'{}' has a buffer layout, but no buffer", name(v));
         }
     }
@@ -226,10 +228,10 @@ class Verifier {
     void near_rules() {
         for (const ValueId v : p_.near)
             if (!p_.stages.values.contains(v))
-                fault("value {} of {} is near", v.value, p_.stages.values.size());
+                fault("a cache hint names value {} of {}", v.value, p_.stages.values.size());
             else if (!is_output(p_, v) &&
                      std::find(p_.stages.inputs.begin(), p_.stages.inputs.end(), v) == p_.stages.inputs.end())
-                fault("'{}' is near, but neither read nor written by the kernel", name(v));
+                fault("'{}' has a cache hint, but the kernel does not access it", name(v));
     }
 
     void micro_rules(const Compute& compute) {
@@ -237,7 +239,8 @@ class Verifier {
         const Micro& m = compute.micro;
         const size_t n = e.extents.size();
         const std::string what = fmt::format("compute {}", compute.stage.value);
-        if (m.lanes < 1 || (m.lanes & (m.lanes - 1)) != 0) fault("{}: {} lanes are no power of two", what, m.lanes);
+        if (m.lanes < 1 || (m.lanes & (m.lanes - 1)) != 0)
+            fault("{}: lane count {} is not a power of two", what, m.lanes);
         if (!m.vector_axis && m.lanes != 1) fault("{}: {} lanes, but no vector axis", what, m.lanes);
         if (m.vector_axis && *m.vector_axis >= n) fault("{}: vector axis {} of {}", what, *m.vector_axis, n);
         if (!m.registers.empty() && m.registers.size() != n)
@@ -249,7 +252,7 @@ class Verifier {
                 fault("{}: a register tile of {} along {}", what, m.registers[a], stage_axis(compute.stage, a));
         if (m.vector_axis && *m.vector_axis < m.registers.size() && m.lanes > 0 &&
             m.registers[*m.vector_axis] % m.lanes != 0)
-            fault("{}: the register tile {} along {} is no multiple of {} lanes", what, m.registers[*m.vector_axis],
+            fault("{}: the register tile {} along {} is not a multiple of {} lanes", what, m.registers[*m.vector_axis],
                   stage_axis(compute.stage, *m.vector_axis), m.lanes);
         for (size_t a = 0; a < std::min(n, m.virtual_threads.size()); ++a) {
             const int64_t threads = m.virtual_threads[a];
@@ -265,10 +268,10 @@ class Verifier {
         std::vector<size_t> sorted = m.order, all(n);
         std::sort(sorted.begin(), sorted.end());
         std::iota(all.begin(), all.end(), size_t{0});
-        if (sorted != all) return fault("{}: the loop order is no permutation of its {} axes", what, n);
+        if (sorted != all) return fault("{}: the loop order is not a permutation of its {} axes", what, n);
         for (size_t k = 0; k < n; ++k)
             if ((m.order[k] < e.spatial) != (k < e.spatial))
-                return fault("{}: in the loop order a reduction stands outside a spatial axis", what);
+                return fault("{}: in the loop order a reduction axis is outside a spatial axis", what);
     }
 
     void annotation_rules(const TreePath& path, const Compute& compute) {
@@ -291,10 +294,10 @@ class Verifier {
         for (const auto& [axis, unit] : {std::pair(u.rows, matrix_rows(u)), std::pair(u.columns, kMatrixColumns),
                                          std::pair(u.sum, matrix_sum(u.type))})
             if (axis >= m.registers.size() || m.registers[axis] % unit != 0)
-                fault("{}: the tile along {} is no multiple of the matrix unit's {}", what,
+                fault("{}: the tile along {} is not a multiple of the matrix unit's {}", what,
                       stage_axis(compute.stage, axis), unit);
         if (std::any_of(m.virtual_threads.begin(), m.virtual_threads.end(), [](int64_t n) { return n != 1; }))
-            fault("{}: a matrix unit has no virtual threads", what);
+            fault("{}: virtual threads are not allowed with a matrix unit", what);
     }
 
     const std::string& stage_axis(PrimitiveId s, size_t a) const { return axis_name(p_.stage_axes[s][a]); }
@@ -342,17 +345,17 @@ class Verifier {
         const TreePath& at = compute_at_.at(s);
         const bool memory = in_memory(v);
         const std::vector<Reader> all = readers(s);
-        if (all.empty() && !memory) return fault("'{}' is neither read nor given", name(v));
+        if (all.empty() && !memory) return fault("'{}' is neither read nor an output", name(v));
         const TreePath home = memory ? TreePath{} : home_of(p_, tree_, v);
         const std::vector<size_t>& axes = p_.stage_axes[s];
         for (const TileLoop* loop : tree_.loops_below(home, at))
             if (std::find(axes.begin(), axes.end(), loop->axis) == axes.end())
-                fault("compute {}: the loop over {} computes '{}' again", s.value, axis_name(loop->axis), name(v));
+                fault("compute {}: the loop over {} recomputes '{}'", s.value, axis_name(loop->axis), name(v));
         const std::set<size_t> cut = tree_.narrowed(scope_of(at));
         for (size_t k = e.spatial; k < axes.size(); ++k)
             if (memory && cut.count(axes[k]) != 0 && p_.stages.values[v].dtype != e.body.dtype())
-                fault("compute {}: partial sums along {} are kept as {}, but are {}", s.value, axis_name(axes[k]),
-                      to_string(p_.stages.values[v].dtype), to_string(e.body.dtype()));
+                fault("compute {}: partial sums along {} are stored as {}, but accumulated as {}", s.value,
+                      axis_name(axes[k]), to_string(p_.stages.values[v].dtype), to_string(e.body.dtype()));
         for (const Reader& r : all) {
             const TreePath shared = common_scope({at, r.path});
             const std::set<size_t> narrowed = tree_.narrowed(shared);
@@ -372,7 +375,8 @@ class Verifier {
         const ValueId v = result(s);
         const TensorExpr& e = expr(s);
         if (e.reducer != Reducer::Max || !is_float(e.body.dtype()) || !e.epilogue.empty() || in_memory(v))
-            return fault("compute {}: '{}' is online, but no maximum of floats in a buffer", s.value, name(v));
+            return fault("compute {}: '{}' is marked online, but is not a floating-point maximum in a buffer", s.value,
+                         name(v));
         const std::set<size_t> cut_here = tree_.narrowed(scope_of(at));
         std::set<size_t> cut;  // reduction axes of the maximum that are cut
         for (size_t k = e.spatial; k < e.extents.size(); ++k)
@@ -398,14 +402,14 @@ class Verifier {
             size_t along = 0;
             for (size_t k = term.spatial; k < term.extents.size(); ++k) along += cut.count(p_.stage_axes[t][k]);
             const std::string what = fmt::format("compute {}", t.value);
-            if (!in_step(path, t)) fault("{} does not run step for step with the online maximum '{}'", what, name(v));
+            if (!in_step(path, t)) fault("{} does not advance in lockstep with the online maximum '{}'", what, name(v));
             if (along == cut.size()) continue;
             if (along != 0) fault("{} reduces only a part of what the online maximum '{}' does", what, name(v));
             if (is_output(p_, result(t)))
-                fault("'{}' is given, but holds for a step of '{}'", name(result(t)), name(v));
+                fault("output '{}' is valid only within a step of '{}'", name(result(t)), name(v));
             for (const Reader& r : readers(t))
                 if (!inside(r.path))
-                    fault("{} reads '{}', which holds only for a step of the online maximum '{}'", r.what,
+                    fault("{} reads '{}', which is valid only within a step of the online maximum '{}'", r.what,
                           name(result(t)), name(v));
         }
     }

@@ -56,7 +56,7 @@ TEST(VerifyTiles, the_stages_are_a_valid_program) {
 
 TEST(VerifyTiles, a_kernel_holds_no_constants) {
     EXPECT_THAT(faults(changed(kGemm, "input bias: f32[8]", "const bias: f32[8] = {1, 2, 3, 4, 5, 6, 7, 8}")),
-                ElementsAre("a kernel holds no constants: they are inputs"));
+                ElementsAre("constants of a kernel must be inputs"));
 }
 
 TEST(VerifyTiles, axes_are_the_stages_axes) {
@@ -64,7 +64,7 @@ TEST(VerifyTiles, axes_are_the_stages_axes) {
                 ElementsAre("stage 0: axis m has extent 11, but the stage iterates over 10"));
     EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.stage_axes[PrimitiveId(0)][1] = 0; }),
                 Contains("stage 0 has the axis m twice"));
-    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.axes[1].name = "m"; }), Contains("two axes are called m"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.axes[1].name = "m"; }), Contains("duplicate axis name m"));
     EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.stage_axes[PrimitiveId(0)].pop_back(); }),
                 Contains("stage 0 has 3 axes, 2 are given"));
     EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.stage_axes[PrimitiveId(0)][2] = 7; }),
@@ -87,16 +87,16 @@ TEST(VerifyTiles, the_grid_is_outermost_and_spatial) {
     EXPECT_THAT(faults(changed(kGemm, "for k by 2", "parallel k by 2")),
                 Contains("the parallel loop over k cuts a reduction"));
     EXPECT_THAT(faults(changed(kChain, "for n by 3", "parallel n by 3")),
-                Contains("the parallel loop over n stands inside or beside something else"));
+                Contains("parallel loops must be outermost and perfectly nested: n"));
     EXPECT_THAT(faults(changed(kGemm, "parallel m by 4", "for m by 4")),
-                ElementsAre("the parallel loop over n stands inside or beside something else"));
+                ElementsAre("parallel loops must be outermost and perfectly nested: n"));
     EXPECT_THAT(faults(changed(kGemm, "parallel n by 3", "parallel m by 2")),
-                Contains("the grid has the axis m twice, and tasks that have none of it"));
+                Contains("axis m is in the grid twice and some tasks would be empty"));
     // Five steps of 2 are no whole pairs; four steps of 3, the last of one point, are.
     const std::string together = changed(kGemm, "parallel m by 4", "parallel m by 6");
     EXPECT_THAT(faults(changed(together, "parallel n by 3", "parallel m by 3")), IsEmpty());
     EXPECT_THAT(faults(changed(together, "parallel n by 3", "parallel m by 4")),
-                Contains("the grid has the axis m twice, and tasks that have none of it"));
+                Contains("axis m is in the grid twice and some tasks would be empty"));
 }
 
 // --- statements
@@ -112,32 +112,32 @@ TEST(VerifyTiles, every_stage_is_computed_once) {
 TEST(VerifyTiles, a_load_copies_an_input_before_it_is_read) {
     const std::string load = "  load 0 access 0 layout \"\" padding local\n";
     EXPECT_THAT(faults(changed(changed(kSoftmax, load, ""), "  compute 1 padding", load + "  compute 1 padding")),
-                ElementsAre("load 0 access 0 stands behind the compute that reads it"));
+                ElementsAre("load 0 access 0 comes after the compute that reads it"));
     EXPECT_THAT(faults(changed(changed(kSoftmax, load, ""), "  for c by 4 {\n",
                                "  for c by 4 {\n" + load + "}\n  for c by 4 {\n")),
-                ElementsAre("load 0 access 0 stands deeper than the compute that reads it"));
+                ElementsAre("load 0 access 0 is nested deeper than the compute that reads it"));
     EXPECT_THAT(faults(changed(kSoftmax, load, load + load)),
                 Contains("access 0 of stage 0 is loaded by two statements"));
     EXPECT_THAT(faults(changed(kSoftmax, "load 0 access 0", "load 1 access 1")),
-                Contains("load 1 access 1: 'm' is made in the kernel"));
+                Contains("load 1 access 1: 'm' is computed in the kernel, but a load needs an input"));
     EXPECT_THAT(faults(changed(kSoftmax, "load 0 access 0", "load 0 access 1")),
                 Contains("a load names access 1 of stage 0, which has 1"));
 }
 
 TEST(VerifyTiles, a_load_can_decide_the_conditions) {
     EXPECT_THAT(faults(changed(kConvolution, " else 0", " and i1 + i2 >= 0 else 0")),
-                Contains("load 0 access 0: the condition i1 + i2 >= 0 is not about one index"));
+                Contains("load 0 access 0: the condition i1 + i2 >= 0 does not depend on exactly one index"));
     EXPECT_THAT(faults(changed(kConvolution, "unfold(1, 3, 1)\" padding local", "\" padding global")),
-                ElementsAre("load 0 access 0: global padding checks nothing, but the access has conditions"));
+                ElementsAre("load 0 access 0: global padding requires an access without conditions"));
     EXPECT_THAT(faults(changed(kGemm, "split(1, 2) reorder(1, 0, 2)", "store_at(a, 0, 1, 9)")),
-                Contains("load 0 access 1: a buffer lies in no other tensor's memory"));
+                Contains("load 0 access 1: store_at is not allowed in a buffer layout"));
 }
 
 TEST(VerifyTiles, a_store_writes_an_output_once) {
     EXPECT_THAT(faults(changed(kChain, "store e", "store c")),
-                Contains("store c: the kernel does not give this value"));
+                Contains("store c: the value is not an output of the kernel"));
     EXPECT_THAT(faults(changed(kChain, "store e", "store a")),
-                Contains("store a: the kernel does not give this value"));
+                Contains("store a: the value is not an output of the kernel"));
     EXPECT_THAT(faults(changed(kGemm, "store c padding local\n", "store c padding local\nstore c padding local\n")),
                 Contains("'c' is stored by two statements"));
     EXPECT_THAT(faults(changed(kGemm, "store c padding local\n", "for k by 1 {\nstore c padding local\n}\n")),
@@ -147,7 +147,7 @@ TEST(VerifyTiles, a_store_writes_an_output_once) {
 
 TEST(VerifyTiles, a_computed_buffer_has_one_place_for_an_element) {
     EXPECT_THAT(faults(changed(kSoftmax, "reorder(1, 0)", "unfold(1, 3, 2)")),
-                Contains("the buffer of 'e' has the layout unfold(1, 3, 2): a computed element has one place"));
+                Contains("layout unfold(1, 3, 2) of 'e' duplicates elements, which a computed value must not"));
     EXPECT_THAT(faults(changed(kSoftmax, "buffer e", "buffer y")), Contains("'y' has a buffer layout, but no buffer"));
     EXPECT_THAT(faults(changed(kSoftmax, "reorder(1, 0)", "reorder(2, 1, 0)")),
                 Contains(HasSubstr("reorder does not fit")));
@@ -156,15 +156,16 @@ TEST(VerifyTiles, a_computed_buffer_has_one_place_for_an_element) {
 // --- micro-kernels
 
 TEST(VerifyTiles, micro_kernels_fit_their_stage) {
-    EXPECT_THAT(faults(changed(kGemm, "lanes 2", "lanes 3")), Contains("compute 0: 3 lanes are no power of two"));
+    EXPECT_THAT(faults(changed(kGemm, "lanes 2", "lanes 3")),
+                Contains("compute 0: lane count 3 is not a power of two"));
     EXPECT_THAT(faults(changed(kGemm, "lanes 2", "lanes 4")),
-                ElementsAre("compute 0: the register tile 2 along n is no multiple of 4 lanes"));
+                ElementsAre("compute 0: the register tile 2 along n is not a multiple of 4 lanes"));
     EXPECT_THAT(faults(changed(kGemm, "registers [m=2", "registers [m=0")),
                 Contains("compute 0: a register tile of 0 along m"));
     EXPECT_THAT(faults(changed(kGemm, "order [n m k]", "order [n m m]")),
-                ElementsAre("compute 0: the loop order is no permutation of its 3 axes"));
+                ElementsAre("compute 0: the loop order is not a permutation of its 3 axes"));
     EXPECT_THAT(faults(changed(kGemm, "order [n m k]", "order [n k m]")),
-                ElementsAre("compute 0: in the loop order a reduction stands outside a spatial axis"));
+                ElementsAre("compute 0: in the loop order a reduction axis is outside a spatial axis"));
     EXPECT_THAT(faults(changed(kGemm, "vthreads [m=2]", "vthreads [m=3]")),
                 ElementsAre("compute 0: 3 virtual threads do not divide the register tile 2 along m"));
     EXPECT_THAT(faults(changed(kGemm, "vthreads [m=2]", "vthreads [n=2]")),
@@ -222,18 +223,18 @@ parallel i by 1 {
         Faults());
 }
 
-TEST(VerifyTiles, nothing_is_computed_again_for_nothing) {
+TEST(VerifyTiles, loops_that_only_recompute_a_value_are_rejected) {
     // A chain computes C once per tile of h, which is legal; a memory tensor, however, is written once.
     EXPECT_THAT(faults(changed(kChain, "output e", "output e, c")),
-                ElementsAre("compute 0: the loop over h computes 'c' again"));
+                ElementsAre("compute 0: the loop over h recomputes 'c'"));
     EXPECT_THAT(faults(changed(kChain, "        compute 0 order [m n k] padding partition\n",
                                "        for h by 2 {\n        compute 0 order [m n k] padding partition\n        }\n")),
-                ElementsAre("compute 0: the loop over h computes 'c' again"));
+                ElementsAre("compute 0: the loop over h recomputes 'c'"));
 }
 
-TEST(VerifyTiles, what_is_computed_is_wanted) {
+TEST(VerifyTiles, every_computed_value_is_read_or_an_output) {
     EXPECT_THAT(faults(changed(kChain, "@0 = c[i0, i2]", "@0 = a[i0, 0]")),
-                ElementsAre("'c' is neither read nor given"));
+                ElementsAre("'c' is neither read nor an output"));
 }
 
 TEST(VerifyTiles, partial_sums_are_kept_in_their_own_type) {
@@ -242,7 +243,8 @@ TEST(VerifyTiles, partial_sums_are_kept_in_their_own_type) {
     EXPECT_EQ(faults(half), Faults());
     const std::string memory =
         changed(changed(half, "    store c padding local\n", ""), "buffer c layout \"reorder(1, 0)\"\n", "");
-    EXPECT_THAT(faults(memory), ElementsAre("compute 0: partial sums along k are kept as f16, but are f32"));
+    EXPECT_THAT(faults(memory),
+                ElementsAre("compute 0: partial sums along k are stored as f16, but accumulated as f32"));
     EXPECT_EQ(faults(changed(memory, "for k by 2", "for k by 7")), Faults());
 }
 
@@ -252,14 +254,14 @@ TEST(VerifyTiles, matrix_units_take_products_in_whole_tiles) {
     EXPECT_EQ(with("matrix f16 [m n k] registers [m=16 n=8 k=16] order [n m k]"), Faults());
     EXPECT_EQ(with("matrix tf32 [n m k] registers [m=8 n=16 k=8]"), Faults());  // bias and rows may be exchanged
     EXPECT_THAT(with("matrix bf16 [m n k] registers [m=16 n=8 k=8]"),
-                ElementsAre("compute 0: the tile along k is no multiple of the matrix unit's 16"));
+                ElementsAre("compute 0: the tile along k is not a multiple of the matrix unit's 16"));
     EXPECT_THAT(with("matrix f16 [m k n] registers [m=16 n=16 k=16]"),
                 ElementsAre(HasSubstr("a matrix unit takes a sum of products of floats")));
     EXPECT_EQ(with("matrix f16 group [m n k] registers [m=64 n=8 k=16]"), Faults());
     EXPECT_THAT(with("matrix f16 group [m n k] registers [m=16 n=8 k=16]"),
-                testing::Contains(testing::HasSubstr("is no multiple of the matrix unit's 64")));
+                testing::Contains(testing::HasSubstr("is not a multiple of the matrix unit's 64")));
     EXPECT_THAT(with("matrix f16 [m n k] registers [m=32 n=8 k=16] vthreads [m=2]"),
-                ElementsAre("compute 0: a matrix unit has no virtual threads"));
+                ElementsAre("compute 0: virtual threads are not allowed with a matrix unit"));
     EXPECT_THAT(faults(changed(changed(kGemm, micro, "matrix f16 [m n k] registers [m=16 n=8 k=16]"),
                                "sum(i2 < 7) mul(@0, @1)", "sum(i2 < 7) add(@0, @1)")),
                 ElementsAre(HasSubstr("a matrix unit takes a sum of products of floats")));

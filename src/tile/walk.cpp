@@ -188,7 +188,7 @@ Access copied_access(const Access& access, const LogicalIndex& box, std::span<co
     }
     for (const Expr& condition : access.valid) {
         const auto on = condition_on_index(access, condition);
-        TW_CHECK(on.has_value(), "condition {} of a loaded access is not one of a single index", condition.text());
+        TW_CHECK(on.has_value(), "the condition {} >= 0 does not depend on exactly one index", condition.text());
         read.valid.push_back(read.index[on->dimension] * on->sign + on->rest);
     }
     return read;

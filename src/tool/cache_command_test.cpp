@@ -77,7 +77,7 @@ TEST_F(CacheCommand, WarnsOnceAboutAnUnusableCache) {
     limits_.environment = {{"XDG_CACHE_HOME", "/proc/nowhere"}};
     const Result tuned = measured_op();
     EXPECT_EQ(tuned.status, 0) << tuned.err;
-    EXPECT_THAT(tuned.err, AllOf(StartsWith("warning: measurements are not kept: folder '/proc/nowhere' cannot be"),
+    EXPECT_THAT(tuned.err, AllOf(StartsWith("warning: measurements are not stored: folder '/proc/nowhere' cannot be"),
                                  Not(HasSubstr("error"))));
 }
 
@@ -99,7 +99,7 @@ TEST_F(CacheCommand, ToleratesAFileSizeLimit) {
         EXPECT_EQ(tuned.status, 0) << tuned.err;
         EXPECT_THAT(tuned.err, Not(HasSubstr("disk I/O error")));
         if (bytes <= 4096) {
-            EXPECT_THAT(tuned.err, AllOf(StartsWith("warning: measurements are not kept: "),
+            EXPECT_THAT(tuned.err, AllOf(StartsWith("warning: measurements are not stored: "),
                                          HasSubstr("the disk is full, a file size limit is reached")));
         }
         if (bytes > 1000) continue;

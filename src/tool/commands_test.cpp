@@ -250,8 +250,8 @@ TEST_F(Tool, MeasuresTheKernelsOfOptimalPlansOnce) {
                                               "--progress", "--database", "tuning.db"};
     const Result first = place.run(command), second = place.run(command);
     ASSERT_EQ(first.status, 0) << first.err;
-    EXPECT_THAT(first.out, HasSubstr("kernels measured (0 remembered)"));
-    EXPECT_THAT(second.out, testing::Not(HasSubstr("(0 remembered)")));
+    EXPECT_THAT(first.out, HasSubstr("kernels measured (0 recalled)"));
+    EXPECT_THAT(second.out, testing::Not(HasSubstr("(0 recalled)")));
     const Result greedy = place.run({"dump", "model.onnx", "--profile", "lazy"});
     EXPECT_EQ(greedy.status, 2);
     EXPECT_THAT(greedy.err, HasSubstr("--orchestrate optimal"));
@@ -281,7 +281,7 @@ TEST_F(Tool, ResumesMeasurementsAfterAKill) {
         const Result rest = place.run(mine, limits);
         EXPECT_EQ(rest.status, 0) << rest.err;
         EXPECT_THAT(rest.out, HasSubstr("kernels measured ("));
-        EXPECT_THAT(rest.out, testing::Not(HasSubstr("(0 remembered)")));
+        EXPECT_THAT(rest.out, testing::Not(HasSubstr("(0 recalled)")));
     }
 }
 

@@ -171,7 +171,7 @@ std::string canonical_sizes(const Program& stages, const Bindings& bindings) {
     size_t place = 0;
     for (const Var v : names.order()) {
         const auto it = bindings.find(v);
-        TW_CHECK(it != bindings.end(), "no number for '{}' of kernel '{}'", var_name(v), stages.name);
+        TW_CHECK(it != bindings.end(), "no value for '{}' of kernel '{}'", var_name(v), stages.name);
         text += fmt::format("{}s{}={}", place == 0 ? "" : " ", place, it->second);
         ++place;
     }

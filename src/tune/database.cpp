@@ -120,7 +120,7 @@ int rank(Verdict v) { return v == Verdict::wrong ? 2 : v == Verdict::measured ? 
 /// Checks that the tables can represent the record.
 void require(const Measure& m) {
     TW_CHECK(m.value >= 0 && m.spread >= 0 && std::isfinite(m.value + m.spread) && m.samples >= 0,
-             "a time of {} s, spread {}, {} samples cannot be kept", m.value, m.spread, m.samples);
+             "a time of {} s with spread {} and {} samples is not valid", m.value, m.spread, m.samples);
 }
 
 }  // namespace
@@ -251,7 +251,8 @@ class TuningDatabase::Impl {
             return path;
         }
         if (options.must_exist || options.read_only)
-            throw RuntimeError(fmt::format("no tuning database at {}: tuning makes one; or name another file", path));
+            throw RuntimeError(
+                fmt::format("no tuning database at {}: run tuning to create one, or name another file", path));
         const fs::path folder = fs::path(path).parent_path();
         try {
             if (!folder.empty()) make_private_folders(folder.string());
@@ -341,7 +342,7 @@ class TuningDatabase::Impl {
 
     void write(const Choice& c, const std::string& hash, std::optional<int64_t> row) const {
         require(c.seconds);
-        TW_CHECK(c.estimate >= 0 && std::isfinite(c.estimate), "an estimate of {} s cannot be kept", c.estimate);
+        TW_CHECK(c.estimate >= 0 && std::isfinite(c.estimate), "an estimate of {} s is not valid", c.estimate);
         Statement s = connection_.query(
             row ? "UPDATE choice SET schedule = ?7, estimate = ?8, seconds = ?9, spread = ?10, samples = ?11, taken = "
                   "?12 WHERE id = ?1"
@@ -396,8 +397,7 @@ TuningDatabase& TuningDatabase::operator=(TuningDatabase&&) noexcept = default;
 
 std::string TuningDatabase::default_path() {
     const auto folder = cache_folder();
-    if (!folder)
-        throw CannotKeep("no place for the tuning database: neither XDG_CACHE_HOME nor HOME names a folder", false);
+    if (!folder) throw CannotKeep("no folder for the tuning database: set XDG_CACHE_HOME or HOME", false);
     return *folder + "/tuning.db";
 }
 

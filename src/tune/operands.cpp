@@ -70,7 +70,7 @@ Program with_sizes(const Program& stages, const Bindings& bindings) {
     std::map<Var, Expr> by;
     for (const Var v : names_in(stages)) {
         const auto it = bindings.find(v);
-        TW_CHECK(it != bindings.end(), "no number for '{}' of kernel '{}'", var_name(v), stages.name);
+        TW_CHECK(it != bindings.end(), "no value for '{}' of kernel '{}'", var_name(v), stages.name);
         by.emplace(v, Expr(it->second));
     }
     return substitute_names(stages, by);
@@ -145,7 +145,7 @@ PreparedInputs prepared_inputs(Program stages, std::vector<Tensor> inputs, const
 Operands::Operands(const Program& stages, const std::vector<Tensor>& inputs, const OperandOptions& options)
     : inputs_(inputs.size()) {
     TW_CHECK(inputs.size() == stages.inputs.size(), "{} inputs for {}", inputs.size(), stages.inputs.size());
-    TW_CHECK(!options.guarded || options.warmth == Warmth::warm, "guards around operands that are timed");
+    TW_CHECK(!options.guarded || options.warmth == Warmth::warm, "guarded operands must not be timed");
     TW_CHECK(options.weights.empty() || options.weights.size() == inputs.size(), "{} flags for {} inputs",
              options.weights.size(), inputs.size());
     const int64_t guard = options.guarded ? kGuard : 0;
@@ -232,7 +232,7 @@ KernelRun::KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings
     : kernel_(kernel), operands_(&operands), pool_(&pool), scratch_(std::make_shared<Arena>()) {
     for (const Var v : kernel.names) {
         const auto it = bindings.find(v);
-        TW_CHECK(it != bindings.end(), "no number for '{}' of kernel '{}'", var_name(v), kernel.name);
+        TW_CHECK(it != bindings.end(), "no value for '{}' of kernel '{}'", var_name(v), kernel.name);
         names_.push_back(it->second);
     }
     for (const Expr& g : kernel.grid) tasks_ *= std::max<int64_t>(evaluate(g, bindings), 0);

@@ -95,7 +95,7 @@ int64_t work_of(const Program& stages) {
 
 const TensorExpr& stage_of_output(const Program& stages, size_t output) {
     const PrimitiveId id = stages.producers()[stages.outputs.at(output)];
-    TW_CHECK(id && stages.primitives[id].expr() != nullptr, "no stage makes output {}", output);
+    TW_CHECK(id && stages.primitives[id].expr() != nullptr, "no stage computes output {}", output);
     return *stages.primitives[id].expr();
 }
 

@@ -214,7 +214,7 @@ class MeasurementLog {
             db_->insert(record);
         } catch (const CannotKeep& e) {
             db_ = nullptr;
-            if (warn_) warn_(fmt::format("measurements are not kept: {}", e.what()));
+            if (warn_) warn_(fmt::format("measurements are not stored: {}", e.what()));
         }
     }
 

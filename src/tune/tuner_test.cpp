@@ -83,7 +83,7 @@ TEST_F(Tuning, continues_when_the_disk_is_full) {
         ::setrlimit(RLIMIT_FSIZE, &small);
         int warnings = 0;
         settings_.warn = [&](const std::string& text) {
-            warnings += text.find("measurements are not kept: tuning database " + db.path()) == 0 ? 1 : 100;
+            warnings += text.find("measurements are not stored: tuning database " + db.path()) == 0 ? 1 : 100;
         };
         Tuner tuner(target_, settings_, &db);
         for (const TileProgram& candidate : {gemm_, wide_})

@@ -190,7 +190,7 @@ size_t prefetches(const std::string& code) {
 }
 
 /// F(2, 3) along rows of pixels with 16 channels: the current tile has already read two of the next tile's four pixels.
-TEST(Codegen, fetches_what_a_map_s_next_tile_reads_anew) {
+TEST(Codegen, prefetches_only_the_new_pixels_of_a_transform_s_next_tile) {
     const auto fetches = [](int rows) {
         const std::string code = print_llvm(parse_tile_program(fmt::format(R"(tile map {{
 stages {{
@@ -379,7 +379,7 @@ compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8 r3=3 r4=3] order [s0 s1 s2
         }
 }
 
-TEST(Codegen, takes_sums_that_would_wait_for_themselves_in_several_chains) {
+TEST(Codegen, sums_few_rows_with_multiple_accumulators) {
     const auto multiply_adds = [](const char* rows) {
         return occurrences(print_llvm(product_with_panels(rows, 64, 64), avx512()), "call <16 x float> @llvm.fma");
     };
@@ -388,7 +388,7 @@ TEST(Codegen, takes_sums_that_would_wait_for_themselves_in_several_chains) {
     EXPECT_EQ(multiply_adds("5"), 10);  // ten independent sums suffice
 }
 
-TEST(Codegen, asks_for_weights_ahead_where_the_hardware_would_not_in_time) {
+TEST(Codegen, prefetches_weights_where_the_hardware_prefetcher_is_too_late) {
     const auto fetches = [](const char* rows, int64_t columns) {
         return print_llvm(product_with_panels(rows, 256, columns), host()).find("llvm.prefetch") != std::string::npos;
     };

@@ -64,7 +64,7 @@ llvm::Value* ExprEmitter::emit_atom(const Atom& a, int lanes) {
         case Atom::Kind::Var: {
             llvm::Value* v = binding(a.var);
             if (lanes != 0 && !v->getType()->isVectorTy()) v = b_.CreateVectorSplat(static_cast<unsigned>(lanes), v);
-            TW_CHECK(lanes != 0 || !v->getType()->isVectorTy(), "{} differs between lanes", a.text);
+            TW_CHECK(lanes != 0 || !v->getType()->isVectorTy(), "{} is not uniform over lanes", a.text);
             return v;
         }
         case Atom::Kind::FloorDiv:

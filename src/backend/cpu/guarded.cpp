@@ -49,7 +49,7 @@ void on_fatal_error(void*, const char* reason, bool) {
         return;  // LLVM ends the process
     }
     this_thread.guarded->end(std::make_exception_ptr(InternalError(
-        fmt::format("LLVM has no code for kernel '{}': {}", this_thread.work, llvm::StringRef(reason).rtrim().str()))));
+        fmt::format("LLVM cannot compile kernel '{}': {}", this_thread.work, llvm::StringRef(reason).rtrim().str()))));
     park();
 }
 

@@ -314,7 +314,7 @@ class KernelEmitter {
     Place place_of(ValueId v) {
         if (const Buffer* buffer = buffer_of_value(v)) return place_of(*buffer);
         auto it = memory_.find(v);
-        TW_CHECK(it != memory_.end(), "value '{}' of kernel '{}' lives nowhere", p_.stages.values[v].name, p_.name);
+        TW_CHECK(it != memory_.end(), "value '{}' of kernel '{}' has no memory", p_.stages.values[v].name, p_.name);
         return it->second;
     }
 

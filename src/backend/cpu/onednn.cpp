@@ -92,9 +92,9 @@ struct OneDnn::Functions {
         const Version& v = *version();
         name = fmt::format("oneDNN {}.{}.{}", v.major, v.minor, v.patch);
         // Binary post-operations exist since 2.0; version 3 has another API.
-        if (v.major != 2) throw RuntimeError(fmt::format("{}: only versions 2 are known", name));
+        if (v.major != 2) throw RuntimeError(fmt::format("{}: only version 2 is supported", name));
         if (v.cpu_runtime != kOpenMp && v.cpu_runtime != kSequential)
-            throw RuntimeError(fmt::format("{}: its threads are neither OpenMP's nor none", name));
+            throw RuntimeError(fmt::format("{}: unsupported threading runtime (expected OpenMP or none)", name));
         sequential = v.cpu_runtime == kSequential;
         if (!sequential) {
             library.find(set_threads, "omp_set_num_threads");
@@ -406,10 +406,12 @@ class OneDnnCall : public LibraryCall {
             f.check(f.choose(&made, d.operation.get(), d.attributes.get(), f.engine, nullptr), "compute this");
             choice = std::shared_ptr<void>(made, f.destroy_choice);
             if (is_reference(name_of(choice.get())))
-                throw RuntimeError(fmt::format("{} has only its reference for this", f.name));
+                throw RuntimeError(fmt::format("{} has only a reference implementation for this operation", f.name));
         } else {
             choice = find_implementation(d, [&](const std::string& name) { return name == implementation_; });
-            if (!choice) throw RuntimeError(fmt::format("{} has no {} for this", f.name, implementation_));
+            if (!choice)
+                throw RuntimeError(
+                    fmt::format("{} has no implementation '{}' for this operation", f.name, implementation_));
         }
         Chosen out;
         out.weights = copy_of(f.ask_form(choice.get(), kQueryWeights, 0));
@@ -539,10 +541,10 @@ std::optional<Refusal> onednn_refusal(const LibraryKernel& operation) {
     std::vector<const LibraryOperand*> operands = {&op->data, &op->weights, &op->result};
     for (const LibraryOperand& o : op->added) operands.push_back(&o);
     for (const LibraryOperand* o : operands)
-        if (o->type != DType::F32) return Refusal{"a tensor of another type than f32"};
+        if (o->type != DType::F32) return Refusal{"a tensor that is not f32"};
     if (!op->convolution) return std::nullopt;
-    if (!op->weights.is_constant()) return Refusal{"a convolution whose weights are computed"};
-    if (op->spatial_dims() != 2) return Refusal{"windows of other than two dimensions"};
+    if (!op->weights.is_constant()) return Refusal{"a convolution with non-constant weights"};
+    if (op->spatial_dims() != 2) return Refusal{"a convolution that is not two-dimensional"};
     return std::nullopt;
 }
 

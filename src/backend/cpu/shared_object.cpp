@@ -91,7 +91,7 @@ void run_linker(const std::vector<std::string>& arguments) {
     std::string messages;
     llvm::raw_string_ostream stream(messages);
     static bool usable = true;
-    if (!usable) throw RuntimeError("LLD failed before, and cannot be used again in this process");
+    if (!usable) throw RuntimeError("LLD cannot be used again in this process after an earlier failure");
     const lld::Result result = lld::lldMain(argv, stream, stream, {{lld::Gnu, &lld::elf::link}});
     usable = result.canRunAgain;
     if (result.retCode != 0) throw RuntimeError("LLD: " + stream.str());

@@ -51,7 +51,7 @@ class StageEmitter : public StagePrefetch {
     void find_map() {
         if (m_.annotations.unroll_sum != true) return;
         map_ = constant_transform(e_);
-        TW_CHECK(map_, "the sum that is unrolled is no linear transform");
+        TW_CHECK(map_, "the unrolled reduction is not a linear transform");
         for (size_t k = 0; k < map_->rows.size(); ++k)
             if (const uint32_t a = map_->rows[k]; map_->periodic[k]) {
                 period_[a] = map_->row_extents[k];
@@ -78,7 +78,7 @@ class StageEmitter : public StagePrefetch {
         llvm::Value*& known = sums_[{node, p}];
         if (known != nullptr) return known;
         const auto splat = [&](double v) { return constant_of(c_, acc_type_, v, 0, has_vector_ ? lanes_ : 0); };
-        TW_CHECK(map_, "sums of no map");
+        TW_CHECK(map_, "shared sums without a linear transform");
         if (node < shared_.inputs) {
             Coords at = p;
             map_->to_column(node, at);
@@ -357,7 +357,7 @@ class StageEmitter : public StagePrefetch {
         llvm::Value* factor =
             emit_scalar_op(b_, ScalarOp::Exp, acc_type_, acc_type_, b_.CreateFSub(then, now.v), nullptr, nullptr);
         factor = b_.CreateSelect(same, llvm::ConstantFP::get(factor->getType(), 1), factor);
-        TW_CHECK(job_.correction, "a maximum without a place for its factor");
+        TW_CHECK(job_.correction, "an online maximum without a correction buffer");
         store_inside(p, {factor, now.is_vector}, *job_.correction);
     }
 

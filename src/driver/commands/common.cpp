@@ -340,7 +340,7 @@ class Interrupts {
     struct sigaction before_ {};
 };
 
-/// "measuring a kernel of 2 stages, 31 us by the model (12 of 40), 4 s left"
+/// "measuring a kernel of 2 stages, estimated 31 us (12 of 40), 4 s left"
 std::string text_of(const OrchestrationProgress& p) {
     std::string text = p.total > 0 ? fmt::format("{} ({} of {})", p.what, p.done + 1, p.total) : p.what;
     if (p.seconds_left > 0) text += fmt::format(", {:.0f} s left", std::ceil(p.seconds_left));

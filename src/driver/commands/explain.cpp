@@ -60,8 +60,7 @@ void add_explain_command(CLI::App& app, int& status) {
     c->add_option("--time", o->seconds,
                   "run this plan and the two it is compared with in turns, for this many seconds each")
         ->check(CLI::Range(0.0, 3600.0));
-    c->add_option("--kernels", o->kernels, "describe the N kernels that take longest (20)")
-        ->check(CLI::Range(0, 100000));
+    c->add_option("--kernels", o->kernels, "describe the N slowest kernels (20)")->check(CLI::Range(0, 100000));
     add_json_option(*c, o->json);
     c->add_option("--html", o->html, "write a page that shows the primitives and their kernels, for any browser");
     c->add_flag("--no-assembly", o->no_assembly, "omit machine code from the page");

@@ -281,7 +281,7 @@ Target machine(const OpOptions& o) {
     try {
         save_target(target);
     } catch (const RuntimeError& e) {
-        std::fprintf(stderr, "warning: the measured rates are not kept: %s\n", e.what());
+        std::fprintf(stderr, "warning: the measured rates are not stored: %s\n", e.what());
     }
     return target;
 }

@@ -44,7 +44,7 @@ class Layers {
                 reads[r] = true;
                 if (--waits[r] == 0) ready.push_back(r);
             }
-        TW_CHECK(done == given_, "boxes that wait for each other");
+        TW_CHECK(done == given_, "the graph has a cycle");
         // A box without predecessors is placed in the layer before its first reader.
         for (size_t b = 0; b < given_; ++b) {
             if (reads[b] || readers[b].empty()) continue;

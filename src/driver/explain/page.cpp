@@ -99,7 +99,7 @@ std::string to_page(const Report& r, const std::vector<CodeText>& codes) {
     std::string page = kPage;
     const std::string place = "/*REPORT*/";
     const size_t at = page.find(place);
-    TW_CHECK(at != std::string::npos, "the page has no place for the report");
+    TW_CHECK(at != std::string::npos, "the page has no placeholder for the report");
     return page.replace(at, place.size(), data);
 }
 

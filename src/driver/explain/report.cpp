@@ -192,7 +192,8 @@ class Explanation {
                              const std::string& refused) const {
         if (!producer || !reader) return refused;
         const OrchestrationReport& o = *r_.optimal;
-        if (producer == reader) return "they were selected as one kernel, but in the whole program share no rows";
+        if (producer == reader)
+            return "selected as one kernel, emitted as several: no shared rows in the whole program";
         if (const auto it = o.not_fused.find({*producer, *reader}); it != o.not_fused.end()) return it->second;
         if (o.kernels[*producer].piece != o.kernels[*reader].piece)
             return "they are in different pieces of the program (--piece-nodes)";
@@ -336,7 +337,7 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
     r.plans.push_back({"this plan", 0, 0, {}});
     add_cost(c.model->plan(), c.model->kernels(), target, sizes, r.plans.back());
     for (const bool operators : {false, true}) {
-        r.plans.push_back({operators ? "one kernel an operator" : "greedy", 0, 0, {}});
+        r.plans.push_back({operators ? "one kernel per operator" : "greedy", 0, 0, {}});
         if (options.progress) options.progress(r.plans.back().name);
         CompileOptions other = pipeline.compile;
         other.orchestrator = Orchestrator::Greedy;

@@ -68,12 +68,12 @@ std::string search_text(const Report& r) {
     if (r.rewrites) {
         const RewriteReport& w = *r.rewrites;
         s += wrapped(0, "rewrites",
-                     split(fmt::format("{} ({} different), cost {:.2f} to {:.2f} ms, {} programs looked at{}",
+                     split(fmt::format("{} ({} distinct), cost {:.2f} to {:.2f} ms, {} programs evaluated{}",
                                        plural(w.pieces, "piece"), w.distinct, w.before * 1e3, w.after * 1e3, w.costed,
                                        w.applied.empty() ? ", nothing gains" : "") +
-                           (w.rejected_by_plan > 0
-                                ? fmt::format(", the planner refuses what was found in {}", w.rejected_by_plan)
-                                : "")));
+                           (w.rejected_by_plan > 0 ? fmt::format(", the planner rejects the result in {}",
+                                                                 plural(w.rejected_by_plan, "piece"))
+                                                   : "")));
         if (!w.applied.empty()) s += wrapped(2, "rules", split(counts(w.applied, "{1} x{0}")), 8);
     }
     if (!r.optimal) return s;
@@ -86,10 +86,10 @@ std::string search_text(const Report& r) {
                               : "",
                           plural(o.pieces.size(), "piece"), plural(o.cuts, "cut"), bytes_text(o.cut_bytes))));
     s += wrapped(0, "candidates",
-                 split(fmt::format("{} kernels of {}, {} of them in no optimum, {} distinct, {} of those measured{}",
-                                   o.candidates(), plural(o.sets(), "convex set"), o.dropped(), o.distinct_candidates,
-                                   o.measured, o.measured > 0 ? " (" + percent(o.measured_share()) + ")" : "")));
-    if (!o.refused.empty()) s += wrapped(0, "refused", split(counts(o.refused, "{0} because {1}")), 8);
+                 split(fmt::format("{} kernels of {}, {} pruned, {} distinct, {} of those measured{}", o.candidates(),
+                                   plural(o.sets(), "convex set"), o.dropped(), o.distinct_candidates, o.measured,
+                                   o.measured > 0 ? " (" + percent(o.measured_share()) + ")" : "")));
+    if (!o.refused.empty()) s += wrapped(0, "refused", split(counts(o.refused, "{1} x{0}")), 8);
     s += wrapped(
         0, "program",
         split(fmt::format(
@@ -108,21 +108,20 @@ std::string search_text(const Report& r) {
     if (const auto strong = o.strong(), published = o.published(); strong && published)
         s += wrapped(
             2, "roots",
-            split(fmt::format("strong {:.3f} ms in {:.1f} ms, published {:.3f} ms in {:.1f} ms, with the costs at "
-                              "first",
+            split(fmt::format("strong {:.3f} ms in {:.1f} ms, published {:.3f} ms in {:.1f} ms, with the initial "
+                              "costs",
                               strong->root * 1e3, strong->ms, published->root * 1e3, published->ms)));
     if (!o.measured_enough)
-        s += wrapped(2, "measured", {"as many as may be: of what was measured the plan is the best"});
+        s += wrapped(2, "measured", {"limit reached; the plan is the best of measured kernels"});
     else if (!o.optimal())
-        s += wrapped(2, "time", {"was up: of the plans that were found this is the best"});
+        s += wrapped(2, "time", {"limit reached; the plan is the best found"});
     if (o.undercut > 0)
         s += wrapped(2, "undercut",
-                     {fmt::format("{} took less than was thought the least", plural(o.undercut, "kernel"))});
+                     {fmt::format("{} measured below the assumed lower bound", plural(o.undercut, "kernel"))});
     if (o.in_model) s += wrapped(0, "compared", split(o.in_model->print()));
     if (o.provider) {
         s += wrapped(0, "library", split(o.provider->print()));
-        if (!o.provider->refused.empty())
-            s += wrapped(2, "not its", split(counts(o.provider->refused, "{0} because {1}")), 8);
+        if (!o.provider->refused.empty()) s += wrapped(2, "refused", split(counts(o.provider->refused, "{1} x{0}")), 8);
     }
     return s;
 }
@@ -211,10 +210,10 @@ std::string kernel_text(const Report& r, const KernelNote& k, size_t position, d
 std::string print(const Report& r, size_t most) {
     std::string s = fmt::format("{}, {}, {} orchestration\n", r.model, plural(static_cast<size_t>(r.threads), "thread"),
                                 to_string(r.orchestrator));
-    s += fmt::format("compiled in {:.0f} ms: {} in {} ({} different){}\n", r.compile_ms,
+    s += fmt::format("compiled in {:.0f} ms: {} in {} ({} distinct){}\n", r.compile_ms,
                      plural(r.primitives.size(), "primitive"), plural(r.kernels.size(), "kernel"), r.codes,
                      r.steps.empty() ? "" : fmt::format(", {}", plural(r.steps.size(), "other step")));
-    s += fmt::format("limits and estimates are by {} rates of {}{}", r.calibrated ? "measured" : "assumed", r.machine,
+    s += fmt::format("limits and estimates use {} rates of {}{}", r.calibrated ? "measured" : "assumed", r.machine,
                      r.calibrated ? "" : " (see `tilewright info --calibrate`)");
     std::vector<std::string> sizes;
     for (const auto& [name, size] : r.sizes) sizes.push_back(fmt::format("{} = {}", name, size));
@@ -230,8 +229,7 @@ std::string print(const Report& r, size_t most) {
     const size_t shown = std::min(most, order.size());
     if (shown == 0) return s;
     s += fmt::format("\n{} of {} kernels, {}\n{:>6} {:>10} {:>6} {:>7}  {}\n", shown, order.size(),
-                     shown < order.size() ? "those that take longest" : "the longest first", "kernel", "us", "share",
-                     "limit", "by");
+                     shown < order.size() ? "the slowest" : "slowest first", "kernel", "us", "share", "limit", "by");
     for (size_t i = 0; i < shown; ++i) s += kernel_text(r, r.kernels[order[i]], order[i] + 1, all);
     return s;
 }

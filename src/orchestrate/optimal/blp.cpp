@@ -304,12 +304,12 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     for (size_t k = 0; k < choice.candidates.size(); ++k)
         if (choice.candidates[k].cost < kInfinity) can.push_back(k);
     const bool possible = execute(choice, can).complete;
-    if (!options.start.empty()) TW_CHECK(offer(options.start), "the plan to begin with does not run");
+    if (!options.start.empty()) TW_CHECK(offer(options.start), "the initial plan cannot run");
     if (!possible) {
         result.seconds = spent();
         return result;
     }
-    TW_CHECK(offer(cheap_plan(choice)), "the cheap plan does not run");
+    TW_CHECK(offer(cheap_plan(choice)), "the cheap plan cannot run");
 
     // Without an initial plan (nodes must not repeat), any plan that can run gives the magnitude of costs.
     const double start_cost = best_cost < kInfinity ? best_cost : choice.cost(cheap_plan(choice));
@@ -331,7 +331,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
         const std::vector<size_t> chosen = program.chosen(*found.solution);
         if (!offer(chosen)) {
             const size_t rows = program.forbid(loops(choice, chosen));
-            TW_CHECK(rows > 0, "a solution that does not run holds no loop");
+            TW_CHECK(rows > 0, "a solution that cannot run contains no cycle");
             result.loop_rows += rows;
         } else if (found.optimal) {
             result.status = BlpStatus::Optimal;

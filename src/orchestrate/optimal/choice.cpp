@@ -126,7 +126,7 @@ KernelAnswer PieceChoice::answer(const Piece& piece, const NodeSet& set, const s
                                  const std::vector<TensorId>& writes) {
     const std::vector<PrimitiveId> covers = in_program(piece, set.nodes());
     const std::vector<PlacedValue> from = in_program(piece, reads), to = in_program(piece, writes);
-    if (!may_share(covers)) return no_kernel("its primitives are to stay apart");
+    if (!may_share(covers)) return no_kernel("an option forbids fusing its primitives");
     if (options_.without.single_output && writes.size() > 1) return no_kernel("several outputs");
     const size_t number = covers.empty() ? maker_.convert(from[0].value, to[0].second) : maker_.make(covers, from, to);
     const KernelMaker::Made& made = maker_[number];

@@ -207,7 +207,8 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
     }
     const std::vector<KernelGroup> groups = fuse_rows(laid);
     if (groups.size() > 1 && (products == 0 || !schedules_.how().chains())) {
-        result.reason = products > 1 ? "several products, and no scheduler for chains" : "its stages share no rows";
+        result.reason =
+            products > 1 ? "several products, but the scheduler does not support chains" : "its stages share no rows";
         return result;
     }
     KernelGroup group = groups.size() == 1 ? groups[0] : whole(laid);

@@ -60,7 +60,7 @@ class Neighbours {
         const PieceKernel* listed = find(together);
         if (listed == nullptr && set.size() > options_.optimal.kernel_nodes)
             return fmt::format("together they have {} primitives, more than --kernel-nodes", set.size());
-        if (!answer) return "the two as one kernel are not among the candidates that were measured";
+        if (!answer) return "the merged kernel was not measured";
         return costs(listed != nullptr ? *listed : PieceKernel{together, *answer, false}, producer, reader,
                      listed != nullptr);
     }
@@ -107,7 +107,7 @@ class Neighbours {
         const double one = seconds(together), two = seconds(a) + seconds(b);
         const bool one_measured = measured(together), two_measured = measured(a) && measured(b);
         const auto word = [](bool m) { return m ? "measured" : "estimated"; };
-        if (std::isinf(one)) return "the two as one kernel could not be run";
+        if (std::isinf(one)) return "the merged kernel could not be run";
         std::string text =
             fmt::format("{} {:.1f} us together, {}{:.1f} us apart", word(one_measured), 1e6 * one,
                         one_measured != two_measured ? fmt::format("{} ", word(two_measured)) : "", 1e6 * two);

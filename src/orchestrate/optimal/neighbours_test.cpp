@@ -76,7 +76,7 @@ TEST(Neighbours, have_the_reason_why_they_cannot_be_one_kernel) {
   output y
 })");
     EXPECT_THAT(reasons(report_on(p, optimally())),
-                ElementsAre(Pair("h y", "several products, and no scheduler for chains")));
+                ElementsAre(Pair("h y", "several products, but the scheduler does not support chains")));
 }
 
 TEST(Neighbours, have_the_limit_that_a_kernel_of_both_exceeds) {

@@ -113,29 +113,29 @@ double OrchestrationReport::greedy_seconds() const {
 }
 
 std::string InModelReport::print() const {
-    std::string s =
-        fmt::format("in whole runs {} of {} different pieces keep the greedy rule's kernels", greedy, pieces);
-    if (seconds > 0) s += fmt::format(", {:.3f} us beside {:.3f} us", seconds * 1e6, greedy_seconds * 1e6);
+    std::string s = fmt::format("in whole runs, {} of {} distinct pieces keep greedy kernels", greedy, pieces);
+    if (seconds > 0) s += fmt::format(", {:.3f} us, greedy {:.3f} us", seconds * 1e6, greedy_seconds * 1e6);
     return s;
 }
 
 std::string ProviderReport::print() const {
-    std::string s = fmt::format("{} computes {} kernels as well, {} of them faster alone; {} of {} of the plan are its",
-                                name, measured, faster, kept, in_model);
-    if (seconds > 0) s += fmt::format(", {:.3f} us beside {:.3f} us without", seconds * 1e6, generated_seconds * 1e6);
-    if (solved_again > 0) s += fmt::format(", solved again {} times without those refused", solved_again);
+    std::string s =
+        fmt::format("{} also computes {} kernels, {} of them faster when measured alone; {} of {} in the plan are kept",
+                    name, measured, faster, kept, in_model);
+    if (seconds > 0) s += fmt::format(", {:.3f} us, without it {:.3f} us", seconds * 1e6, generated_seconds * 1e6);
+    if (solved_again > 0) s += fmt::format(", solved again {} times without refused kernels", solved_again);
     return s;
 }
 
 std::string OrchestrationReport::print() const {
     std::string s = fmt::format(
-        "{} primitives, {} pieces ({} cuts, {:.0f} bytes across, {} kernels of the greedy rule cut), {} sets{}, {} "
+        "{} primitives, {} pieces ({} cuts, {:.0f} bytes across, {} greedy kernels split), {} sets{}, {} "
         "candidates of which {} dropped",
         primitives, pieces.size(), cuts, cut_bytes, cut_kernels, sets(),
         capped_pieces() > 0 ? fmt::format(" (capped in {} pieces)", capped_pieces()) : "", candidates(), dropped());
     s += fmt::format(", {} distinct", distinct_candidates);
     if (measured > 0)
-        s += fmt::format(", {} kernels measured ({} remembered), {} of the distinct", measured, remembered,
+        s += fmt::format(", {} kernels measured ({} recalled), {} of distinct candidates", measured, remembered,
                          percent(measured_share()));
     for (const auto& [reason, n] : refused) s += fmt::format(", {} refused: {}", n, reason);
     s += fmt::format("; {} columns, {} rows, {} pieces optimal of {}, bound {:.3f} us, plan {:.3f} us, gap {}",
@@ -143,7 +143,7 @@ std::string OrchestrationReport::print() const {
     s +=
         fmt::format("; {} kernels emitted, {} primitives repeated, {:.3f} us, gap {}, greedy kernels kept in {} pieces",
                     kernels.size(), repeated, emitted() * 1e6, percent(emitted_gap()), greedy_pieces());
-    if (greedy_seconds() > 0) s += fmt::format(", the greedy rule {:.3f} us", greedy_seconds() * 1e6);
+    if (greedy_seconds() > 0) s += fmt::format(", greedy {:.3f} us", greedy_seconds() * 1e6);
     if (in_model) s += "; " + in_model->print();
     if (provider) s += "; " + provider->print();
     return s + fmt::format("; {:.0f} ms", ms);

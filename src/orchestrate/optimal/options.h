@@ -52,7 +52,7 @@ struct OptimalOptions {
 
 /// Progress, for display.
 struct OrchestrationProgress {
-    std::string what;            ///< "measuring a kernel of 2 stages, 31 us by the model"
+    std::string what;            ///< "measuring a kernel of 2 stages, estimated 31 us"
     size_t done = 0, total = 0;  ///< pieces, or kernels measured and to be measured so far (more may follow)
     double seconds_left = 0;     ///< estimated for the rest; 0: unknown
     size_t measured = 0;         ///< kernels that were run, without recalled times

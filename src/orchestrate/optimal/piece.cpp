@@ -251,7 +251,7 @@ class PieceSearch::Impl {
         for (size_t k = 0; k < kernels.size(); ++k)
             if (kernels[k].candidate.covers.size() <= 1) out.push_back(k);
         const Execution run = execute(choice_, out);
-        TW_CHECK(run.complete, "single nodes make no plan");
+        TW_CHECK(run.complete, "single nodes do not form a plan");
         // Of a node's variants, the first that can run; conversions as required.
         std::vector<bool> seen(dag_.nodes.size());
         std::vector<size_t> once;

@@ -66,7 +66,7 @@ class Pricing::Impl {
 
     void solve() {
         TW_CHECK(schedules_.costs().measures_kernels(),
-                 "kernels are to be measured, and there is nothing to measure them with");
+                 "measured costs requested, but KernelCosts cannot measure kernels");
         const double begin = now_seconds();
         const bool everything = options_.optimal.profile == Profile::Full;
         most_ = everything
@@ -283,10 +283,10 @@ class Pricing::Impl {
         return all;
     }
 
-    /// "measuring a kernel of 3 stages, 1500 us by the model"
+    /// "measuring a kernel of 3 stages, estimated 1500 us"
     static std::string describe(const KernelMaker::Made& made) {
         const size_t stages = made.kernels[0].tiles.stages.primitives.size();
-        return fmt::format("measuring a kernel of {} stage{}, {:.0f} us by the model", stages, stages == 1 ? "" : "s",
+        return fmt::format("measuring a kernel of {} stage{}, estimated {:.0f} us", stages, stages == 1 ? "" : "s",
                            1e6 * made.seconds);
     }
 

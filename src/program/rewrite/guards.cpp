@@ -114,7 +114,7 @@ Program guard_winograd(Program program, const Program& original) {
         primitives.push_back({name + "/read", source, {}, ReadScalar{worst, 0, name}, origin});
         program.requirements.push_back(
             {Requirement::Kind::AtLeast, 0, scalar(name),  // without elements: the least number
-             fmt::format("'{}' beyond the numbers that Winograd's convolutions are right for", program.values[x].name),
+             fmt::format("'{}' exceeds the range in which Winograd convolutions are accurate", program.values[x].name),
              "", Requirement::Check::Fallback});
     };
     for (const ValueId v : program.inputs) guard(v, nullptr);

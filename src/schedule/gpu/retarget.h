@@ -10,8 +10,8 @@ namespace tilewright {
 /// the copy.
 TileProgram for_gpu(TileProgram tree, const Target& target, Precision precision);
 /// The same with products on warpgroups: each has 64 rows and all columns, and operands are swizzled where the
-/// instruction reads them. Nothing where a product has no such instruction (fits_group), or its block is no multiple of
-/// it.
+/// instruction reads them. Nothing where a product has no such instruction (fits_group), or its block is not a multiple
+/// of it.
 std::optional<TileProgram> for_gpu_groups(TileProgram tree, const Target& target, Precision precision);
 
 }  // namespace tilewright
