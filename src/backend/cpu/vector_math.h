@@ -42,6 +42,7 @@ namespace tilewright::cpu {
 #include "program/scalar_ops.def"
 
 llvm::Value* emit_pow(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
+
 /// The larger / smaller operand; NaN if either is NaN. Of two zeros, either may be returned. Any floating-point type.
 llvm::Value* emit_max_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
