@@ -71,7 +71,6 @@ OLD_WORD = {re.compile(r"\b(?:" + pattern + r")(?!\w)", re.IGNORECASE): word for
 OLD_WORDS_ALLOWED = {
     "docs/glossary.md": "lists the old names",
     "CONTRIBUTING.md": "lists the words to avoid",
-    "docs/orchestration.md": "not reworded yet",
 }
 
 # Words that comments and string literals avoid: those of OLD_WORDS that have no other meaning in code, and personified
