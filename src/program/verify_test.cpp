@@ -108,7 +108,7 @@ TEST(Verify, OutputIndicesReachEveryElementOnce) {
     EXPECT_EQ(expression_fault("f32[8]", "[4, 2] -> [i0 + 3*i1] @0 where @0 = x[i0, i1]"),
               "the output index reaches element [3] twice");
     EXPECT_EQ(expression_fault("f32[4]", "[4, 2] -> [i0] @0 where @0 = x[i0, i1]"),
-              "the output index takes 8 points to 4 elements");
+              "the output index maps 8 points to 4 elements");
     EXPECT_EQ(expression_fault("f32[8]", "[8] -> [i0 + 1] @0 where @0 = x[i0, 0]"),
               "the output index leaves dimension 0, which is 8: index i0 + 1: i0 = 7 gives 8");
     EXPECT_EQ(expression_fault("f32[8]", "[8] -> [i0, 0] @0 where @0 = x[i0, 0]"),
