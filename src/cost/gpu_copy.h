@@ -19,7 +19,8 @@ class GpuCopy {
     /// Reads from shared memory that a warp needs for one of each thread, against the fewest that could be: 1 where
     /// threads meet different banks. Thread by thread: register tiles of `micro` are dealt to threads as
     /// tile/gpu_partition.h does, 32 banks of 4 bytes serve 128 bytes at a time, threads at one word are served
-    /// together; 16 bytes are read at once where a register tile has them side by side. Matrix instructions read rows
+    /// together. A thread reads as many bytes at once as the annotations of `micro` say, without them 16 where a
+    /// register tile has them side by side. Matrix instructions read rows
     /// that padding has put on different banks: 1.
     double conflicts(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile) const;
 

@@ -7,8 +7,8 @@
 namespace tilewright {
 
 /// The schedule with the fastest annotations found by coordinate descent: for one Compute after the other, all
-/// annotation_variants() are measured beside the schedule found so far, and the fastest is taken. A CPU's kernel;
-/// requires measures_schedules().
+/// annotation_variants() are measured beside the schedule found so far, and the fastest is taken; on a GPU likewise
+/// for its Loads and Stores. Requires measures_schedules().
 TileProgram search_annotations(TileProgram program, const KernelCosts& costs, const AnnotateOptions& options);
 
 }  // namespace tilewright
