@@ -14,6 +14,7 @@
 #include "compile/random_inputs.h"
 #include "compile/unit.h"
 #include "compile/whole_runs.h"
+#include "cost/annotate_options.h"
 #include "cost/first_calibration.h"
 #include "graph/import.h"
 #include "ops/lowering.h"
@@ -31,7 +32,6 @@
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
-#include "tile/annotate/annotate.h"
 
 namespace tilewright {
 
@@ -229,10 +229,11 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { schedule_kernels(u, *s.schedules); }));
     pass({"slice", "kernels run slice by slice where what they pass on then stays in cache", how.fuse && !gpu},
          each([&s](Unit& u) { u.plan.slices = slice(u.plan, u.programs, s.planning.scheduling.target); }));
-    pass({"annotate", "tile programs get accumulators, prefetches, non-temporal stores, tails and cuts", !gpu},
+    pass({"annotate",
+          "tile programs say how their code is generated: accumulators, prefetches, tails; vectors on a GPU", true},
          each([&s](Unit& u) {
              for (std::optional<TileProgram>& kernel : u.programs)
-                 if (kernel) kernel = annotate(std::move(*kernel), {s.planning.scheduling.target.last_cache_bytes()});
+                 if (kernel) kernel = annotate(std::move(*kernel), annotate_options(s.planning.scheduling.target));
          }));
     pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
         s.out->plan = merge_kernels(*s.unit, s.out->kernels);

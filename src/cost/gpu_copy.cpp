@@ -86,7 +86,11 @@ double GpuCopy::conflicts(const StageModel& stage, const Micro& micro, std::span
     bool vectors = false;
     for (size_t a = 0; a < stage.spatial; ++a)
         vectors = vectors || (steps[a] == 1 && strip(a) * element_bytes_ >= kVectorBytes);
-    const int64_t bytes = vectors ? kVectorBytes : element_bytes_;
+    int64_t bytes = vectors ? kVectorBytes : element_bytes_;
+    if (micro.annotations.access) {
+        const OperandRead* read = micro.annotations.access->read(access_);
+        bytes = (read != nullptr ? read->width : 1) * element_bytes_;
+    }
     // Tiles are assigned to threads along the vector axis first, then along the other axes from last to first.
     std::vector<size_t> order;
     if (micro.vector_axis && *micro.vector_axis < stage.spatial) order.push_back(*micro.vector_axis);

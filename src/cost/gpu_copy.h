@@ -18,9 +18,9 @@ class GpuCopy {
     int64_t bytes(std::span<const int64_t> tile) const;
     /// Shared memory transactions of a warp's read, relative to the minimum; 1 without bank conflicts. Threads are
     /// enumerated: register tiles of `micro` are assigned to threads as in tile/gpu_partition.h. 32 banks of 4 bytes
-    /// serve 128 bytes at a time, and threads that read the same word are served together. A thread reads 16 bytes at
-    /// once where its register tile has them contiguous. Matrix instructions read rows that padding has put on
-    /// different banks: 1.
+    /// serve 128 bytes at a time, and threads that read the same word are served together. A thread reads as
+    /// many bytes at once as the annotations of `micro` say; without them 16 where its register tile has them
+    /// contiguous. Matrix instructions read rows that padding has put on different banks: 1.
     double conflicts(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile) const;
 
   private:

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "program/analysis/dynamic.h"
+#include "tile/gpu_block.h"
 #include "tile/gpu_memory.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
@@ -100,14 +101,12 @@ class Model {
             s, [&](const TileLoop& l, double trips) { return l.parallel ? 1 : std::max(1.0, trips / steps_ahead(l)); });
     }
     /// Whether warpgroup products of one step of a loop may still run when the next step begins. The next step then
-    /// copies to the buffer that the step before the last has read (backend/cuda).
+    /// copies to the buffer that the step before the last has read (Annotations::overlap).
     static bool in_flight(const TileLoop& l) {
-        if (l.stages < 3) return false;
-        const auto is_load = [](const Stmt& s) { return std::holds_alternative<Load>(s.kind); };
-        const auto behind = std::find_if_not(l.body.begin(), l.body.end(), is_load);
-        const auto* compute = behind == l.body.end() ? nullptr : std::get_if<Compute>(&behind->kind);
-        return compute != nullptr && behind + 1 == l.body.end() && compute->micro.matrix &&
-               compute->micro.matrix->group;
+        const auto product = std::find_if(l.body.begin(), l.body.end(),
+                                          [](const Stmt& s) { return std::holds_alternative<Compute>(s.kind); });
+        if (product == l.body.end() || !gpu::may_overlap(l)) return false;
+        return std::get<Compute>(product->kind).micro.annotations.overlap.value_or(true);
     }
     bool in_flight(const TreePath& s) const {
         const auto it = tree_.loops.find(scope_of(s));

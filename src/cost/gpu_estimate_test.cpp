@@ -103,6 +103,34 @@ parallel m by 32 {
     EXPECT_NEAR(e.wait_seconds, 0.7e-6, 1e-15);
 }
 
+/// 32 threads of a warp with four columns each: of 16 bytes eight threads are served together, on different banks. Of
+/// one float after the other 32 are, four on each of eight banks.
+TEST(GpuEstimate, counts_bank_conflicts_of_reads_as_they_are_annotated) {
+    const std::string head = R"(tile product {
+stages {
+program product {
+  input a: f32[32, 16]
+  input b: f32[16, 128]
+  c: f32[32, 128] = [32, 128] sum(i2 < 16) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+}
+}
+axes m="32" n="128" k="16"
+stage 0 over [m n k]
+parallel m by 32 {
+  load 0 access 0 layout "" padding local
+  load 0 access 1 layout "" padding local
+  compute 0 vector n lanes 4 registers [m=4 n=4] padding local)";
+    const auto shared_seconds = [&](const std::string& annotation) {
+        const TileProgram t = parse_tile_program(head + annotation + "\n  store c padding local\n}\n}\n");
+        EXPECT_EQ(verify(t), std::vector<std::string>());
+        return gpu_estimate(t, round_gpu()).shared_seconds;
+    };
+    EXPECT_EQ(shared_seconds(""), shared_seconds(" read 1 by 4 write by 1"));
+    EXPECT_NEAR(shared_seconds(" write by 1") - shared_seconds(" read 1 by 4 write by 1"),
+                32.0 * 128 * 16 * (4 - 1) / 4 * 4 / (128 * 1e9 * 100), 1e-15);
+}
+
 TEST(GpuEstimate, counts_the_registers_of_a_thread) {
     StageModel s;
     s.extents = {64, 64, 64};

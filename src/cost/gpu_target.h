@@ -38,9 +38,6 @@ struct GpuTarget {
     friend bool operator==(const GpuTarget&, const GpuTarget&) = default;
 };
 
-/// The maximum number of threads of a block in generated kernels.
-inline constexpr int kGpuBlockThreads = 256;
-
 GpuTarget a100();  ///< A100 80 GB SXM, sm_80
 GpuTarget h200();  ///< H200 141 GB SXM, sm_90
 /// "a100", "h200".

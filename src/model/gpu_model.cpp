@@ -20,13 +20,17 @@ constexpr size_t kMostOfALibrary = 4;  ///< kernels that are measured, per form 
 
 int64_t room_of(const Tensor& t) { return (static_cast<int64_t>(t.bytes()) + kAligned - 1) / kAligned * kAligned; }
 
-/// The median of some repetitions, several times the work in each.
+/// The median of some repetitions, several times the work in each. As a graph, which is how sessions run it: what the
+/// host does for each launch, such as a library's descriptions of its operands, is no part of the time.
 double measured(const cuda::Gpu::Stream& stream, const std::function<void()>& work) {
     constexpr int kTogether = 8, kRepetitions = 7;
+    const cuda::Gpu::Graph graph = stream.capture([&] {
+        for (int i = 0; i < kTogether; ++i) work();
+    });
     std::vector<double> seconds;
     for (int k = 0; k <= kRepetitions; ++k) {
         const auto start = std::chrono::steady_clock::now();
-        for (int i = 0; i < kTogether; ++i) work();
+        stream.launch(graph);
         stream.synchronize();
         if (k > 0)  // the first warms up
             seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -47,7 +51,7 @@ double allowed_difference(const LibraryKernel& kernel, Precision precision) {
 
 /// A kernel's tensors on the device, to run it and what may stand for it.
 struct Trial {
-    Trial(const cuda::Gpu& device, const Program& program, int64_t workspace_bytes)
+    Trial(const cuda::Gpu& device, const Program& program, int64_t scratch_bytes)
         : gpu(device), stages(program), stream(device.stream()) {
         inputs = kernel_inputs(stages, 1, Spread::Wide);
         for (const Tensor& t : inputs) put(t);
@@ -57,7 +61,24 @@ struct Trial {
             nothing.push_back(std::move(t));
             put(nothing.back());
         }
-        workspace = allocate(workspace_bytes);
+        scratch = allocate(scratch_bytes);
+    }
+    Trial(const Trial&) = delete;
+    ~Trial() { finish(); }
+
+    /// At least so much for a library's kernel. Throws RuntimeError where there is not enough.
+    void reserve(int64_t bytes) {
+        if (workspace && bytes <= workspace_bytes) return;
+        workspace.reset();  // first: there may not be room for both
+        workspace = gpu.allocate(static_cast<size_t>(bytes), "the workspace of a kernel that is measured");
+        workspace_bytes = bytes;
+    }
+    /// Waits for what a failure has left under way: it must not outlive its memory.
+    void finish() const noexcept {
+        try {
+            stream.synchronize();
+        } catch (const RuntimeError&) {  // it failed: nothing runs any more
+        }
     }
 
     /// How far the results of two ways are apart, as a multiple of what is allowed.
@@ -82,7 +103,8 @@ struct Trial {
     const Program& stages;
     cuda::Gpu::Stream stream;
     std::vector<void*> tensors;
-    void* workspace = nullptr;
+    void* scratch = nullptr;  ///< of the generated kernel
+    std::shared_ptr<void> workspace;
 
   private:
     void* allocate(int64_t bytes) {
@@ -123,6 +145,7 @@ struct Trial {
 
     std::vector<Tensor> inputs, nothing;
     std::vector<std::shared_ptr<void>> memory;
+    int64_t workspace_bytes = 0;
 };
 
 }  // namespace
@@ -207,35 +230,36 @@ std::shared_ptr<const cuda::LibraryPlan> GpuModel::fastest(size_t k, const GpuLi
     const cuda::KernelText& text = model_->gpu_kernels()[k];
     int64_t blocks = 1;
     for (const Expr& g : text.grid) blocks *= evaluate(g, Bindings{});
-    int64_t room = text.scratch_bytes * blocks;
-    for (const LibraryCandidate& c : all) room = std::max(room, c.plan->workspace_bytes());
     try {
-        const Trial trial(gpu_, program.stages, room);
+        Trial trial(gpu_, program.stages, text.scratch_bytes * blocks);
         std::vector<void*> pointers = trial.tensors, arguments;
-        if (text.scratch_bytes > 0) pointers.push_back(trial.workspace);
+        if (text.scratch_bytes > 0) pointers.push_back(trial.scratch);
         for (void*& p : pointers) arguments.push_back(static_cast<void*>(&p));
         const auto generated = [&] { trial.stream.launch(kernels_[k], blocks, arguments); };
         const auto time = libraries.time ? libraries.time : measured;
         std::shared_ptr<const cuda::LibraryPlan> best;
         double least = time(trial.stream, generated);
-        for (const LibraryCandidate& c : all) {
-            const auto run = [&] { c.plan->run(trial.stream, trial.tensors, trial.workspace); };
-            const double difference = trial.difference(generated, run, c.kernel, cuda::precision_of(program));
-            if (difference > 1) {
-                note(k, c.name,
-                     fmt::format("its results are others ({:.3g} times what rounding explains)", difference));
-                continue;
+        for (const LibraryCandidate& c : all) try {
+                trial.reserve(c.plan->workspace_bytes());
+                const auto run = [&] { c.plan->run(trial.stream, trial.tensors, trial.workspace.get()); };
+                const double difference = trial.difference(generated, run, c.kernel, cuda::precision_of(program));
+                if (difference > 1) {
+                    note(k, c.name,
+                         fmt::format("its results are others ({:.3g} times what rounding explains)", difference));
+                    continue;
+                }
+                const double seconds = time(trial.stream, run);
+                note(k, c.name, fmt::format("{:.4g} ms, the best else {:.4g} ms", seconds * 1e3, least * 1e3));
+                if (seconds >= least) continue;
+                least = seconds;
+                best = c.plan;
+            } catch (const RuntimeError& e) {  // it fails, or there is no room for it: others may run
+                trial.finish();
+                note(k, c.name, e.what());
             }
-            const double seconds = time(trial.stream, run);
-            note(k, c.name, fmt::format("{:.4g} ms, the best else {:.4g} ms", seconds * 1e3, least * 1e3));
-            if (seconds >= least) continue;
-            least = seconds;
-            best = c.plan;
-        }
-        trial.stream.synchronize();
         return best;
-    } catch (const RuntimeError& e) {  // not enough memory to try it, or it fails
-        note(k, all[0].name, e.what());
+    } catch (const RuntimeError& e) {  // not enough memory to try them, or the generated kernel fails
+        note(k, "libraries", e.what());
         return nullptr;
     }
 }

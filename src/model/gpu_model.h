@@ -35,7 +35,8 @@ class GpuModel {
   public:
     /// `code`: of each of the model's gpu_kernels(), as cuda::machine_code gives it for this device. Throws
     /// RuntimeError: what check_fits() says, or its weights do not fit.
-    /// Of each kernel that libraries have as well the fastest runs, of those whose results are the kernel's.
+    /// Of each kernel that libraries have as well the fastest runs, of those whose results are the kernel's. A
+    /// library's kernel that fails, or has no room, leaves the others as they are.
     GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu, const std::vector<std::string>& code,
              const GpuLibraries& libraries = {});
 

@@ -45,10 +45,12 @@ class Machine {
     }
 
     std::shared_ptr<const GpuModel> load() { return load(cuda::Gpu(0, gpu_.driver()), {}); }
-    /// With cuBLASLt and cuDNN, which take so many seconds for a kernel; ours take one.
-    std::shared_ptr<const GpuModel> load_with_library(double seconds) {
+    /// With cuBLASLt and cuDNN, which take so many seconds for a kernel; ours take one. `others`: libraries before
+    /// them.
+    std::shared_ptr<const GpuModel> load_with_library(
+        double seconds, std::vector<std::shared_ptr<const cuda::KernelLibrary>> others = {}) {
         const cuda::Gpu gpu(0, gpu_.driver());
-        GpuLibraries libraries;
+        GpuLibraries libraries{std::move(others), {}};
         libraries.libraries.push_back(std::make_shared<cuda::CublasLt>(gpu, gpu_.products()));
         libraries.libraries.push_back(std::make_shared<cuda::Cudnn>(gpu, gpu_.graphs_library()));
         libraries.time = [this, seconds](const cuda::Gpu::Stream& stream, const std::function<void()>& work) {
@@ -58,6 +60,11 @@ class Machine {
             return gpu_.library_products + gpu_.cudnn.graphs > before ? seconds : 1;
         };
         return load(gpu, libraries);
+    }
+    /// With cuBLASLt, timed as on a GPU.
+    std::shared_ptr<const GpuModel> load_and_measure() {
+        const cuda::Gpu gpu(0, gpu_.driver());
+        return load(gpu, {{std::make_shared<cuda::CublasLt>(gpu, gpu_.products())}, {}});
     }
     const CompiledModel& compiled() const { return *compiled_; }
     cuda::test::FakeGpu& gpu() { return gpu_; }
@@ -300,6 +307,53 @@ TEST(GpuSession, TakesALibrarysProductsWhereTheyAreFaster) {
     // Kernels of dynamic sizes are generated.
     Machine open(network());
     EXPECT_EQ(open.load_with_library(0.5)->library_kernels(), 0);
+}
+
+/// A library whose kernels run for no operation: one fails, one needs more memory than there is.
+class Failing : public cuda::KernelLibrary {
+  public:
+    std::string name() const override { return "a library"; }
+    std::optional<Refusal> refusal(const LibraryKernel&) const override { return std::nullopt; }
+    std::variant<std::vector<Candidate>, Refusal> candidates(const LibraryKernel&, const LibraryConditions&,
+                                                             size_t) const override {
+        const auto plan = [](int64_t bytes) { return [bytes] { return std::make_shared<const Plan>(bytes); }; };
+        return std::vector<Candidate>{{"kernel 0", plan(16)}, {"kernel 1", plan(int64_t{1} << 40)}};
+    }
+
+  private:
+    struct Plan : cuda::LibraryPlan {
+        explicit Plan(int64_t n) : bytes(n) {}
+        int64_t workspace_bytes() const override { return bytes; }
+        void run(const cuda::Gpu::Stream&, const std::vector<void*>&, void*) const override {
+            throw RuntimeError("it cannot run: status 14");
+        }
+        int64_t bytes;
+    };
+};
+
+TEST(GpuSession, TakesTheFastestOfTheCandidatesThatRun) {
+    const Program program = products();
+    Machine machine(program);
+    {
+        const auto model = machine.load_with_library(0.5, {std::make_shared<Failing>()});
+        EXPECT_EQ(model->library_kernels(), 2) << "a candidate that fails leaves the others as they are";
+        EXPECT_THAT(model->library_notes(),
+                    testing::Contains(HasSubstr("a library, kernel 0: it cannot run: status 14")));
+        EXPECT_THAT(model->library_notes(), testing::Contains(HasSubstr("a library, kernel 1: out of memory")));
+        const std::vector<Tensor> inputs = random_inputs(program, 3);
+        EXPECT_LE(largest_difference(interpret(program, inputs), Session(model).run(inputs)), 1e-4);
+    }
+    EXPECT_EQ(machine.gpu().wrong, "");
+    EXPECT_EQ(machine.gpu().used, 0u);
+}
+
+/// Sessions run a graph: what a library does on the host before each of its kernels is no part of a run.
+TEST(GpuSession, TimesCandidatesAsTheGraphsThatSessionsRun) {
+    Machine machine(products());
+    const auto model = machine.load_and_measure();
+    EXPECT_GT(machine.gpu().graph_launches, 0);
+    EXPECT_THAT(model->library_notes(), testing::Contains(HasSubstr(" ms, the best else ")));
+    EXPECT_EQ(machine.gpu().wrong, "");
 }
 
 /// A convolution with bias and relu, and an attention with a mask, of halves.

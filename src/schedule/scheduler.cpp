@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "cost/annotate_options.h"
 #include "program/constant_transform.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
@@ -38,10 +39,10 @@ bool constructible(const Program& stages) {
     return !e.extents.empty() && e.reducer != Reducer::None && !constant_transform(e);
 }
 
-/// Searches annotations as well for SchedulerKind::Search. GPU kernels have none.
+/// Searches annotations as well for SchedulerKind::Search, if schedules can be measured.
 TileProgram with_annotations(TileProgram program, const Scheduling& how) {
-    if (how.kind != SchedulerKind::Search || how.target.gpu || !how.measures()) return program;
-    return search_annotations(std::move(program), *how.costs, {how.target.last_cache_bytes()});
+    if (how.kind != SchedulerKind::Search || !how.measures()) return program;
+    return search_annotations(std::move(program), *how.costs, annotate_options(how.target));
 }
 
 /// The fastest of many measured states, measured sixteen at a time: those of the walk, then random states and

@@ -104,8 +104,10 @@ constexpr size_t kMostAnnotations = 24;
 
 TEST(MakeSchedule, search_varies_the_annotations_of_every_kernel) {
     // The annotations alone determine the fastest.
-    const auto chosen = [](const Program& stages, const std::string& annotation) {
+    const auto chosen = [](const Program& stages, const std::string& annotation,
+                           const std::optional<GpuTarget>& gpu = std::nullopt) {
         Scheduling how = scheduling(SchedulerKind::Search);
+        how.target.gpu = gpu;
         how.trials = 5;
         test::measure_schedules_by(how, [&](const std::vector<TileProgram>& programs) {
             std::vector<double> out;
@@ -118,6 +120,8 @@ TEST(MakeSchedule, search_varies_the_annotations_of_every_kernel) {
     const Program product = construct::product(96, 128, 256);
     EXPECT_THAT(chosen(product, " accumulators 8"), testing::HasSubstr(" accumulators 8"));
     EXPECT_THAT(chosen(product, " accumulators 1"), testing::HasSubstr(" accumulators 1"));
+    for (const char* annotation : {" copy [0 1] by 1", " write by 1", " copy by 1"})  // of loads, computes, stores
+        EXPECT_THAT(chosen(product, annotation, h200()), testing::HasSubstr(annotation));
     const Program copy = parse_program(R"(program t {
   input x: f32[8192, 16384]
   y: f32[16384, 8192] = [16384, 8192] @0 where @0 = x[i1, i0]

@@ -1,5 +1,6 @@
 #include "schedule/search_annotations.h"
 
+#include "tile/annotate/gpu.h"
 #include "tile/annotate/variants.h"
 
 namespace tilewright {
@@ -12,9 +13,26 @@ Micro& micro_at(TileProgram& program, const TreePath& path) {
     return std::get<Compute>(body->at(path.back()).kind).micro;
 }
 
+/// Of a GPU: of every statement, not of its Computes alone.
+TileProgram search_statements(TileProgram program, const KernelCosts& costs, const gpu::BlockLimits& limits) {
+    const Walk tree = walk(program);
+    std::vector<TreePath> statements;
+    for (const auto& [path, load] : tree.loads) statements.push_back(path);
+    for (const auto& [path, compute] : tree.computes) statements.push_back(path);
+    for (const auto& [path, store] : tree.stores) statements.push_back(path);
+    for (const TreePath& path : statements) {
+        std::vector<TileProgram> candidates = gpu::annotation_variants(program, path, limits);
+        if (candidates.empty()) continue;
+        candidates.insert(candidates.begin(), std::move(program));
+        program = fastest(std::move(candidates), costs);
+    }
+    return program;
+}
+
 }  // namespace
 
 TileProgram search_annotations(TileProgram program, const KernelCosts& costs, const AnnotateOptions& options) {
+    if (options.gpu) return search_statements(std::move(program), costs, *options.gpu);
     const TileProgram given = program;  // paths and sites do not depend on annotations
     const Walk tree = walk(given);
     for (const auto& [path, compute] : tree.computes) {

@@ -6,9 +6,9 @@
 
 namespace tilewright {
 
-/// The schedule with the fastest annotations by coordinate descent. For one Compute after the other, all
-/// annotation_variants() are measured together with the best schedule so far, and the fastest is kept. Requires a CPU
-/// kernel and measures_schedules().
+/// The schedule with the fastest annotations by coordinate descent. For one Compute after the other, and on a GPU for
+/// one Load and Store after the other, all annotation_variants() are measured together with the best schedule so far,
+/// and the fastest is kept. Requires measures_schedules().
 TileProgram search_annotations(TileProgram program, const KernelCosts& costs, const AnnotateOptions& options);
 
 }  // namespace tilewright

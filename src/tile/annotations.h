@@ -4,7 +4,10 @@
 //
 //     compute 0 vector n lanes 16 registers [m=2 n=32] padding partition accumulators 4 in_flight 8 cut [m]
 //
-// An annotation that is absent is derived by `annotate` (tile/annotate/annotate.h), before code is generated.
+// An annotation that is absent is derived by `annotate` (tile/annotate/annotate.h), before code is generated. CPUs and
+// GPUs have annotations of their own, and ignore each other's:
+//
+//     compute 0 vector n lanes 4 registers [m=8 n=4 k=8] padding local unroll [k=8] read 0 by 4 read 1 by 4 write by 1
 
 #include <cstddef>
 #include <cstdint>
@@ -70,6 +73,45 @@ struct Tail {
     friend bool operator==(const Tail&, const Tail&) = default;
 };
 
+// --- of a GPU
+
+/// How the threads of a block read an operand of a Compute.
+struct OperandRead {
+    enum class By : uint8_t {
+        Elements,   ///< `width` of them at a time, where it is read in a loop over register coordinates of its own
+        Fragments,  ///< of matrix instructions, by ldmatrix
+        Place,      ///< by matrix instructions of a warpgroup themselves, from shared memory
+    };
+    size_t access = 0;
+    By by = By::Elements;
+    int64_t width = 1;
+    friend bool operator==(const OperandRead&, const OperandRead&) = default;
+};
+
+/// How the threads of a block read the operands of a Compute and write its result. Vectors have 16 bytes at most, and
+/// addresses that are multiples of their size.
+struct ThreadAccess {
+    std::vector<OperandRead> reads;  ///< ascending accesses; those that are absent are read element by element
+    int64_t write = 1;               ///< elements at a time
+    friend bool operator==(const ThreadAccess&, const ThreadAccess&) = default;
+    const OperandRead* read(size_t access) const;
+};
+
+/// How a Load or a Store copies.
+struct BlockCopy {
+    enum class By : uint8_t {
+        Threads,
+        Async,  ///< by threads, with copies that run beside the program (cp.async), in a loop of several stages
+        Boxes,  ///< by TMA
+    };
+    By by = By::Threads;
+    int64_t width = 1;  ///< elements that a thread copies at a time
+    /// Dimensions of a Load's buffer, or axes of a Store's stage, as threads go through them, the fastest last; vectors
+    /// lie along that one. Empty: as the threads have the elements in their registers, or by boxes.
+    std::vector<size_t> order;
+    friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
+};
+
 struct Annotations {
     std::optional<Accumulators> accumulators;
     std::optional<bool> unroll_sum;  ///< of a constant-coefficient linear transform (program/constant_transform.h)
@@ -78,6 +120,11 @@ struct Annotations {
     std::optional<std::vector<Prefetch>> prefetch;
     std::vector<Tail> tails;                 ///< per axis; an axis without one: derived
     std::optional<std::vector<size_t>> cut;  ///< axes whose loops are cut where conditions change (tile/cuts.h)
+    // Of a GPU.
+    std::optional<std::vector<int64_t>> unroll;  ///< per axis: steps of a loop over a reduction that are unrolled
+    std::optional<ThreadAccess> access;
+    /// The products of a warpgroup go on while the next step of their loop begins: copies run one step less ahead.
+    std::optional<bool> overlap;
     friend bool operator==(const Annotations&, const Annotations&) = default;
 };
 

@@ -20,7 +20,21 @@
 #include "tile/gpu_partition.h"
 #include "tile/walk.h"
 
+namespace tilewright {
+
+/// Most threads of a block that kernels are generated with.
+inline constexpr int kGpuBlockThreads = 256;
+
+}  // namespace tilewright
+
 namespace tilewright::gpu {
+
+/// What a block may have.
+struct BlockLimits {
+    int threads = kGpuBlockThreads;
+    int64_t shared_bytes = 0;
+    friend bool operator==(const BlockLimits&, const BlockLimits&) = default;
+};
 
 struct RegisterValues {
     std::map<ValueId, Partition> values;      ///< partition of the stage that computes the value

@@ -29,6 +29,11 @@
 //     prefetch 1 panel bytes 8192 results 8      (or task, rows, window, map, epilogue; prefetch never)
 //     tail m [1 2 3 4 5 6 8 12] shift            cut [m n]
 //
+// and of a GPU, `copy` of a load or a store:
+//
+//     unroll [k=8]    read 0 by 4    read 1 by fragments    read 2 in place    write by 4    products overlapped
+//     copy [0 1] by 4 async     (a load's numbers of its buffer's dimensions, a store's names of axes; copy by boxes)
+//
 // Lines that begin with '#' are comments.
 
 #include <algorithm>
@@ -217,6 +222,12 @@ class Parser {
                 if (text_.eat_word("swizzle"))
                     load.swizzle = static_cast<int>(std::clamp<int64_t>(text_.integer(), 0, 1000));
                 load.padding = padding();
+                if (text_.eat_word("copy"))
+                    load.copy = block_copy([&] {
+                        const int64_t d = text_.integer();
+                        if (d < 0) text_.fail_expected("the number of a dimension");
+                        return static_cast<size_t>(d);
+                    });
                 s.kind = std::move(load);
             } else if (text_.eat_word("compute")) {
                 s.kind = compute();
@@ -225,6 +236,11 @@ class Parser {
                 store.value = value();
                 store.padding = padding();
                 if (text_.eat_word("non_temporal")) store.non_temporal = non_temporal();
+                if (text_.eat_word("copy")) {
+                    const PrimitiveId from = p_.stages.producers()[store.value];
+                    if (!from) text_.fail("a value that no stage computes is not copied");
+                    store.copy = block_copy([&] { return axis_of(from); });
+                }
                 s.kind = store;
             } else {
                 text_.fail_expected("for, parallel, load, compute, store or '}'");
@@ -289,6 +305,61 @@ class Parser {
             tail.shift = text_.eat_word("shift");
         }
         if (text_.eat_word("cut")) a.cut = axis_list(c.stage);
+        gpu_annotations(c);
+    }
+
+    void gpu_annotations(Compute& c) {
+        Annotations& a = c.micro.annotations;
+        if (text_.eat_word("unroll")) {
+            a.unroll.emplace(p_.stage_axes[c.stage].size(), 1);
+            numbers(c.stage, *a.unroll);
+        }
+        std::vector<OperandRead> reads;
+        while (text_.eat_word("read")) reads.push_back(operand_read());
+        if (!reads.empty() || text_.peek_word() == "write") {
+            text_.expect_word("write");
+            text_.expect_word("by");
+            a.access = ThreadAccess{std::move(reads), text_.integer()};
+        }
+        if (text_.eat_word("products")) {
+            a.overlap = text_.eat_word("overlapped");
+            if (!*a.overlap) text_.expect_word("awaited");
+        }
+    }
+
+    /// "0 by 4", "0 by fragments", "0 in place"
+    OperandRead operand_read() {
+        OperandRead r;
+        const int64_t access = text_.integer();
+        if (access < 0) text_.fail_expected("the number of an access");
+        r.access = static_cast<size_t>(access);
+        if (text_.eat_word("in")) {
+            text_.expect_word("place");
+            r.by = OperandRead::By::Place;
+            return r;
+        }
+        text_.expect_word("by");
+        if (text_.eat_word("fragments"))
+            r.by = OperandRead::By::Fragments;
+        else
+            r.width = text_.integer();
+        return r;
+    }
+
+    /// "[0 1] by 4 async", "by boxes"; `dimension` reads one of the order.
+    template <class F>
+    BlockCopy block_copy(const F& dimension) {
+        BlockCopy c;
+        if (text_.eat("["))
+            while (!text_.eat("]")) c.order.push_back(dimension());
+        text_.expect_word("by");
+        if (text_.eat_word("boxes")) {
+            c.by = BlockCopy::By::Boxes;
+            return c;
+        }
+        c.width = text_.integer();
+        if (text_.eat_word("async")) c.by = BlockCopy::By::Async;
+        return c;
     }
 
     NonTemporal non_temporal() {

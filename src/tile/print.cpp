@@ -53,16 +53,23 @@ class Printer {
                 statements(loop->body, depth + 1);
                 out_ += std::string(static_cast<size_t>(depth) * 2, ' ') + "}\n";
             } else if (const auto* load = std::get_if<Load>(&s.kind)) {
-                out_ += fmt::format("load {} access {} layout \"{}\"{} padding {}\n", load->stage.value, load->access,
+                std::vector<std::string> order;
+                for (const size_t d : load->copy ? load->copy->order : std::vector<size_t>())
+                    order.push_back(std::to_string(d));
+                out_ += fmt::format("load {} access {} layout \"{}\"{} padding {}{}\n", load->stage.value, load->access,
                                     print_layout(load->layout),
                                     load->swizzle == 0 ? "" : fmt::format(" swizzle {}", load->swizzle),
-                                    to_string(load->padding));
+                                    to_string(load->padding), block_copy(load->copy, order));
             } else if (const auto* compute = std::get_if<Compute>(&s.kind)) {
                 out_ += "compute " + micro(*compute) + "\n";
             } else {
                 const Store& store = std::get<Store>(s.kind);
-                out_ += fmt::format("store {} padding {}{}\n", value_name(store.value), to_string(store.padding),
-                                    store.non_temporal ? non_temporal(*store.non_temporal) : "");
+                std::vector<std::string> order;
+                for (const size_t a : store.copy ? store.copy->order : std::vector<size_t>())
+                    order.push_back(axis_name(p_.stages.producers()[store.value], a));
+                out_ += fmt::format("store {} padding {}{}{}\n", value_name(store.value), to_string(store.padding),
+                                    store.non_temporal ? non_temporal(*store.non_temporal) : "",
+                                    block_copy(store.copy, order));
             }
         }
     }
@@ -91,6 +98,14 @@ class Printer {
     static std::string non_temporal(NonTemporal above) {
         if (above == kNonTemporalNever) return " non_temporal never";
         return above == kNonTemporalAlways ? " non_temporal always" : fmt::format(" non_temporal above {}", above);
+    }
+
+    /// " copy [0 1] by 4 async"
+    static std::string block_copy(const std::optional<BlockCopy>& copy, const std::vector<std::string>& order) {
+        if (!copy) return "";
+        if (copy->by == BlockCopy::By::Boxes) return " copy by boxes";
+        return fmt::format(" copy{} by {}{}", order.empty() ? "" : " [" + join(order) + "]", copy->width,
+                           copy->by == BlockCopy::By::Async ? " async" : "");
     }
 
     std::string axis_list(PrimitiveId stage, const std::vector<size_t>& axes) const {
@@ -124,6 +139,25 @@ class Printer {
             s += fmt::format(" tail {} [{}]{}", axis_name(c.stage, t.axis), join(sizes), t.shift ? " shift" : "");
         }
         if (a.cut) s += " cut " + axis_list(c.stage, *a.cut);
+        return s + gpu_annotations(c);
+    }
+
+    std::string gpu_annotations(const Compute& c) const {
+        const Annotations& a = c.micro.annotations;
+        std::string s;
+        if (a.unroll) {
+            std::vector<std::string> steps;
+            for (size_t k = 0; k < a.unroll->size(); ++k)
+                if ((*a.unroll)[k] != 1) steps.push_back(fmt::format("{}={}", axis_name(c.stage, k), (*a.unroll)[k]));
+            s += " unroll [" + join(steps) + "]";
+        }
+        for (const OperandRead& r : a.access ? a.access->reads : std::vector<OperandRead>())
+            s += fmt::format(" read {} {}", r.access,
+                             r.by == OperandRead::By::Fragments ? "by fragments"
+                             : r.by == OperandRead::By::Place   ? "in place"
+                                                                : fmt::format("by {}", r.width));
+        if (a.access) s += fmt::format(" write by {}", a.access->write);
+        if (a.overlap) s += *a.overlap ? " products overlapped" : " products awaited";
         return s;
     }
 

@@ -117,6 +117,7 @@ struct Load {
     /// writes and matrix instructions of a warpgroup read (sm_90a; CUtensorMapSwizzle): bits 4 and up of an address are
     /// xored with its bits 7 and up. No index map says so; machines that have neither ignore it. 0: they lie in order.
     int swizzle = 0;
+    std::optional<BlockCopy> copy = {};
 };
 
 struct Compute {
@@ -133,6 +134,7 @@ struct Store {
     ValueId value;
     Padding padding = Padding::Local;
     std::optional<NonTemporal> non_temporal = {};
+    std::optional<BlockCopy> copy = {};
 };
 
 struct Stmt {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "tile/annotate/annotate.h"
+#include "tile/annotate/gpu.h"
 #include "tile/matrix.h"
 #include "tile/online.h"
 #include "tile/verify_tree.h"
@@ -41,7 +42,8 @@ class Verifier {
         } catch (const std::exception& e) {
             fault("{}", e.what());
         }
-        return faults_;
+        if (!faults_.empty() || !gpu::has_annotations(tree_)) return faults_;
+        return gpu::annotation_faults(p_, {kGpuBlockThreads, INT64_MAX / 2});
     }
 
   private:

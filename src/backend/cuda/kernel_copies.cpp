@@ -1,64 +1,37 @@
 // Loads, stores and copies of a kernel: elements between global memory, shared memory and registers.
 
-#include <algorithm>
-#include <bit>
-#include <numeric>
-
 #include "backend/cuda/kernel_text.h"
-#include "backend/cuda/scalar_text.h"
 #include "base/error.h"
-#include "program/analysis/access.h"
 
 namespace tilewright::cuda {
 
-void KernelGenerator::emit_load(const Load& load, bool async, const std::string& slot) {
-    const size_t buffer = existing(copy_of(load.stage, load.access));
-    const Buffer& b = plan_.buffers[buffer];
-    const Access& access = p_.stages.primitives[load.stage].expr()->accesses[load.access];
-    const std::vector<Expr>& shape = p_.stages.values[access.value].shape;
-    const Place to = place_of(buffer);
-    TensorExpr copy;
-    StageJob job;
-    std::vector<Expr> j;
-    // Room that is left between rows, to put them on other banks, stays empty.
-    Layout written = b.layout;
-    while (!written.primitives.empty() && leaves_room(written.primitives.back())) written.primitives.pop_back();
-    for (const Expr& d : physical_shape(written, to.box)) {
-        copy.extents.push_back(d);
-        job.ranges.push_back(range_of(d.constant()));
-        job.axes.push_back(fmt::format("d{}", j.size()));
-        j.push_back(axis(j.size()));
-    }
-    copy.spatial = copy.extents.size();
-    LogicalIndex logical{j, {}};
-    if (!written.is_identity()) logical = logical_index(written, to.box, j);
-    copy.accesses = {copied_access(access, logical, to.origin, shape, load.padding == Padding::Global)};
-    copy.body.set_root(copy.body.access(0, b.dtype));
-    job.out = to;
-    job.out.origin.clear();
-    job.out.layout.reset();
-    job.async = async && access.fill == 0;
-    const std::string& name = p_.stages.values[access.value].name;
-    if (groups_) {
-        const auto boxes = as_boxes(copy, access, p_.stages.values[access.value], load.swizzle, v_);
-        if (const auto* found = std::get_if<BoxCopy>(&boxes)) {
-            w_.line("// load {}, by TMA", name);
-            emit_boxes(*found, copy, job.out, buffer, access.value, slot);
-            if (!async) waiting_.push_back(buffer);
-            return;
-        }
-        w_.line("// load {}, by threads: {}", name, std::get<std::string>(boxes));
-    } else {
+void KernelGenerator::emit_load(const Load& load, bool ahead, const std::string& slot) {
+    gpu::CopyJob c;
+    load_job(load, c);
+    const std::string& name = p_.stages.values[c.tensor].name;
+    TW_CHECK(load.copy.has_value(), "the load of '{}' has no annotation of how it is copied", name);
+    if (!groups_) {
         w_.line("// load {}", name);
+        return emit_copy(c, *load.copy);
     }
-    emit_copy(copy, job, memory_.at(access.value), p_.stages.values[access.value].name, nullptr);
+    const Access& access = p_.stages.primitives[load.stage].expr()->accesses[load.access];
+    const auto boxes = gpu::as_boxes(c.copy, access, p_.stages.values[c.tensor], load.swizzle, v_);
+    const auto* found = std::get_if<gpu::BoxCopy>(&boxes);
+    if (load.copy->by != BlockCopy::By::Boxes) {
+        w_.line("// load {}, by threads: {}", name, found != nullptr ? "as annotated" : std::get<std::string>(boxes));
+        return emit_copy(c, *load.copy);
+    }
+    TW_CHECK(found != nullptr, "the load of '{}' is annotated to be made by TMA: {}", name,
+             std::get<std::string>(boxes));
+    w_.line("// load {}, by TMA", name);
+    emit_boxes(*found, c, slot);
+    if (!ahead) waiting_.push_back(c.buffer);
 }
 
-std::string KernelGenerator::map_of(const BoxCopy& boxes, ValueId tensor) {
+std::string KernelGenerator::map_of(const gpu::BoxCopy& boxes, ValueId tensor, int swizzle) {
     for (size_t i = 0; i < p_.stages.inputs.size(); ++i) {
         if (p_.stages.inputs[i] != tensor) continue;
-        KernelText::Map map = boxes.map;
-        map.tensor = i;
+        KernelText::Map map{i, boxes.extents, boxes.box, swizzle};
         for (size_t m = 0; m < out_.maps.size(); ++m)
             if (out_.maps[m].tensor == i && out_.maps[m].box == map.box && out_.maps[m].swizzle == map.swizzle)
                 return map_names_[m];
@@ -74,10 +47,11 @@ std::string KernelGenerator::arrival(size_t buffer, const std::string& slot) con
     return fmt::format("s_arrivals + ({} + {})", block_.arrivals[buffer], slot);
 }
 
-void KernelGenerator::emit_boxes(const BoxCopy& boxes, const TensorExpr& copy, const Place& to, size_t buffer,
-                                 ValueId tensor, const std::string& slot) {
-    const std::string map = map_of(boxes, tensor), at = arrival(buffer, slot);
-    boxes_.insert(buffer);
+void KernelGenerator::emit_boxes(const gpu::BoxCopy& boxes, const gpu::CopyJob& c, const std::string& slot) {
+    const TensorExpr& copy = c.copy;
+    const Place& to = c.job.out;
+    const std::string map = map_of(boxes, c.tensor, to.swizzle), at = arrival(c.buffer, slot);
+    boxes_.insert(c.buffer);
     w_.open("if (tw::thread() == 0)");
     w_.line("tw::expect_bytes({}, {});", at, boxes.bytes);
     std::vector<Expr> axes(copy.extents.size(), Expr(0));
@@ -120,94 +94,18 @@ std::string KernelGenerator::begin_arrivals() const {
 }
 
 void KernelGenerator::emit_store(const Store& store, const TreePath&) {
-    const size_t buffer = existing(buffer_of(store.value));
-    const PrimitiveId stage = p_.stages.producers()[store.value];
-    const TensorExpr& e = *p_.stages.primitives[stage].expr();
-    TensorExpr copy;
-    StageJob job;
-    Access read;
-    read.value = store.value;
-    read.index = result_index(e);
-    for (size_t k = 0; k < e.spatial; ++k) {
-        copy.extents.push_back(e.extents[k]);
-        job.ranges.push_back(ranges_[p_.stage_axes[stage][k]]);
-        job.axes.push_back(p_.axes[p_.stage_axes[stage][k]].name);
-    }
-    copy.spatial = e.spatial;
-    copy.output_index = e.output_index;
-    copy.accesses = {read};
-    copy.body.set_root(copy.body.access(0, plan_.buffers[buffer].dtype));
-    job.out = memory_.at(store.value);
-    Place from = place_of(buffer);
-    std::optional<Partition> share;
-    if (const auto it = registers_.values.find(store.value); it != registers_.values.end()) {
-        share = it->second;
-        for (size_t k = 0; k < e.spatial; ++k) from.register_axes.push_back(k);
-    }
-    w_.line("// store {}", p_.stages.values[store.value].name);
-    emit_copy(copy, job, std::move(from), p_.stages.values[store.value].name, share ? &*share : nullptr);
+    gpu::CopyJob c;
+    store_job(store, c);
+    const std::string& name = p_.stages.values[store.value].name;
+    TW_CHECK(store.copy.has_value(), "the store of '{}' has no annotation of how it is copied", name);
+    w_.line("// store {}", name);
+    emit_copy(c, *store.copy);
 }
 
-bool KernelGenerator::leaves_room(const layout::Primitive& p) {
-    const auto* pad = std::get_if<layout::Pad>(&p);
-    return pad != nullptr && pad->before == 0;
-}
-
-void KernelGenerator::emit_copy(const TensorExpr& copy, StageJob& job, Place from, const std::string& name,
-                                const Partition* share) {
-    Micro micro;
-    job.expr = &copy;
-    job.micro = &micro;
-    job.accesses = {std::move(from)};
-    job.names = {name};
-    if (share != nullptr || copy.spatial == 0) {
-        emit(job, share);
-        return;
-    }
-    micro.vector_axis = copy.spatial - 1;
-    const auto registers = [&](int64_t last) {
-        micro.registers.assign(copy.spatial, 1);
-        micro.registers.back() = last;
-    };
-    const Expr most = job.ranges.back().most;
-    micro.order = by_memory(copy, job.accesses[0]);
-    for (int64_t width = 16 / static_cast<int64_t>(byte_size(job.out.storage)); width > 1; width /= 2) {
-        if (!most.is_constant() || most.constant() % width != 0) continue;
-        registers(width);
-        const Writer before = w_;
-        const Variables variables = v_;
-        if (emit(job, nullptr)) return;
-        w_ = before;
-        v_ = variables;
-    }
-    registers(1);
-    micro.order.clear();
-    micro.vector_axis = contiguous_axis(copy, job.accesses[0]).value_or(copy.spatial - 1);
-    emit(job, nullptr);
-}
-
-std::vector<size_t> KernelGenerator::by_memory(const TensorExpr& copy, const Place& from) const {
-    std::vector<size_t> order(copy.spatial);
-    std::iota(order.begin(), order.end(), size_t{0});
-    if (!from.origin.empty()) return order;
-    const Expr offset = strided_offset(copy.accesses[0].index, from.strides);
-    std::vector<int64_t> way;
-    for (size_t a = 0; a < copy.spatial; ++a) {
-        const auto linear = linear_in(offset, var_of(axis(a)));
-        way.push_back(linear && linear->coefficient.is_constant() ? linear->coefficient.constant() : INT64_MAX);
-    }
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return way[a] > way[b]; });
-    return order;
-}
-
-std::optional<size_t> KernelGenerator::contiguous_axis(const TensorExpr& copy, const Place& from) const {
-    if (!from.origin.empty()) return std::nullopt;
-    const Expr offset = strided_offset(copy.accesses[0].index, from.strides);
-    for (size_t a = copy.spatial; a-- > 0;) {
-        const auto linear = linear_in(offset, var_of(axis(a)));
-        if (linear && linear->coefficient.is_constant(1) && !copy.extents[a].is_constant(1)) return a;
-    }
-    return std::nullopt;
+void KernelGenerator::emit_copy(gpu::CopyJob& c, const BlockCopy& how) {
+    TW_CHECK(how.by != BlockCopy::By::Boxes, "'{}' cannot be copied by TMA", c.job.names[0]);
+    set_copy(c, how);
+    emit(c.job);
 }
 
 }  // namespace tilewright::cuda

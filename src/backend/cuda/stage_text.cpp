@@ -5,7 +5,6 @@
 #include "backend/cuda/scalar_text.h"
 #include "backend/cuda/stage_values.h"
 #include "base/error.h"
-#include "program/analysis/contraction.h"
 
 namespace tilewright::cuda {
 
@@ -22,12 +21,11 @@ class StageText : public StageValues {
   public:
     using StageValues::StageValues;
 
-    bool run() {
+    void run() {
         w_->open("");
         decide_first_last();
         tiles();
         w_->close();
-        return wrote_vectors_;
     }
 
   private:
@@ -63,11 +61,9 @@ class StageText : public StageValues {
         const Expr count = v_.simplified(part_.tile_count());
         const bool known = part_.count.has_value();
         const int64_t threads = job_.threads, group = part_.group, at_once = threads / group;
-        tile_ = v_.add("tile", {Expr(0), count - 1});
-        const std::string tile = v_.name(tile_);
+        const std::string tile = v_.name(begin_tile());
         const std::string mine = group == 1 ? "tw::thread()" : fmt::format("tw::thread() / {}", group);
         int scopes = 0;
-        if (count.is_constant(1)) tile_ = 0;
         if (part_.warps != 0) {
             scopes = warps(tile, count, known);
         } else if (group == 1) {
@@ -84,7 +80,6 @@ class StageText : public StageValues {
             }
         } else {
             // Every thread takes part in the exchange: where tiles run out, the last is computed again.
-            lane_ = v_.add("lane", {Expr(0), Expr(group - 1)});
             mine_ = v_.fresh("mine");
             w_->line("const int {} = tw::thread() % {};", v_.name(lane_), group);
             if (known && *part_.count <= at_once) {
@@ -104,7 +99,7 @@ class StageText : public StageValues {
                 w_->line("const bool {} = {} == 0 && {} + {} < {};", mine_, v_.name(lane_), from, mine, v_.text(count));
             }
         }
-        points();
+        begin_points();
         if (e_.reducer == Reducer::None)
             elementwise();
         else
@@ -114,10 +109,7 @@ class StageText : public StageValues {
 
     /// Tiles of warps; gives the number of scopes that it opens.
     int warps(const std::string& tile, Expr count, bool known) {
-        lane_ = v_.add("lane", {Expr(0), Expr(31)});
         const int64_t takes = part_.takes();
-        lane_row_ = v_.add("lane_row", {Expr(0), Expr(16 * (part_.warps - 1) + 7)});
-        lane_pair_ = v_.add("lane_pair", {Expr(0), Expr(3)});
         w_->line("const int {0} = tw::thread() % 32, {1} = {3}{0} / 4, {2} = {0} % 4;", v_.name(lane_),
                  v_.name(lane_row_), v_.name(lane_pair_),
                  part_.warps == 1 ? "" : fmt::format("tw::thread() % {} / 32 * 16 + ", takes));
@@ -137,41 +129,11 @@ class StageText : public StageValues {
         return 1;
     }
 
-    /// The thread's point along every axis: raw, and held inside the range.
-    void points() {
-        raw_.resize(n_);
-        clamped_.resize(n_);
-        coordinate_.resize(n_);
-        Expr rest = tile_;
-        std::vector<Expr> tile(e_.spatial);
-        for (size_t k = part_.order.size(); k-- > 0;) {
-            const size_t a = part_.order[k];
-            const Expr tiles = v_.simplified(part_.tiles[a]);
-            if (tiles.is_constant(1)) continue;
-            bool outermost = true;
-            for (size_t j = 0; j < k; ++j)
-                if (!v_.simplified(part_.tiles[part_.order[j]]).is_constant(1)) outermost = false;
-            if (outermost && rest == tile_) {
-                tile[a] = tile_;
-                break;
-            }
-            tile[a] = v_.add(fmt::format("tile_{}", axis_name(a)), {Expr(0), tiles - 1});
-            const Expr value = outermost ? rest : mod(rest, tiles);
-            w_->line("{} = {};", v_.declaration(tile[a]), v_.text(v_.simplified(value)));
-            rest = floor_div(rest, tiles);
-        }
-        for (size_t a = 0; a < e_.spatial; ++a) {
-            tile_begin_.push_back(tile[a] * (part_.spread[a] == Spread::Strip ? part_.strip[a] : part_.span(a)));
-            spread_axis(a, tile_begin_[a], fmt::format("r_{}", axis_name(a)));
-        }
-        result_mask_ = mask_;
-    }
-
     // --- what becomes of them
 
     void elementwise() {
-        choose_vector_out();
-        if (job_.async && !vector_out_ && byte_size(job_.out.storage) == 4 && e_.accesses[0].fill == 0) {
+        annotated_store();
+        if (job_.async && !vector_out_) {
             group_ = mask_;
             raw_points_ = true;
             known_.clear();
@@ -191,7 +153,7 @@ class StageText : public StageValues {
         if (job_.phase != StageJob::Phase::Whole) {
             acc_ = job_.out.object;
             if (job_.phase == StageJob::Phase::Finish) {
-                if (job_.in_flight) settle();
+                if (job_.overlapped) settle();
                 if (!e_.epilogue.empty()) store_last();
                 return;
             }
@@ -219,7 +181,7 @@ class StageText : public StageValues {
             ++loops;
         }
         if (matrix)
-            multiply(tile_begin_);
+            multiply();
         else
             accumulate();
         mask_ = result_mask_;
@@ -251,34 +213,19 @@ class StageText : public StageValues {
         return s;
     }
 
-    std::vector<size_t> reduction_order() const {
-        std::vector<size_t> out;
-        for (const size_t a : job_.micro->order)
-            if (a >= e_.spatial) out.push_back(a);
-        for (size_t a = e_.spatial; a < n_; ++a)
-            if (std::find(out.begin(), out.end(), a) == out.end()) out.push_back(a);
-        return out;
-    }
-
     void open_reduction(size_t a) {
         const Expr length = local_range(a);
-        const AxisRange& r = job_.ranges[a];
-        if (part_.spread[a] == Spread::Columns) {  // over registers
+        if (part_.spread[a] == Spread::Columns) {
             w_->open("");
-            spread_axis(a, 0, fmt::format("r_{}", axis_name(a)));
+            enter_reduction(a);
             return;
         }
-        if (length.is_constant(1)) {
-            raw_[a] = clamped_[a] = r.lo;
-            w_->open("");
-            return;
-        }
-        const Expr k = v_.add(axis_name(a), {Expr(0), length - 1});
-        raw_[a] = clamped_[a] = v_.simplified(r.lo + k);
+        const auto k = enter_reduction(a);
+        if (!k) return w_->open("");
         const bool shared = part_.group > 1 && part_.shared_axis == a;
-        const int64_t unroll = a < job_.micro->registers.size() ? job_.micro->registers[a] : 1;
-        if (unroll > 1 && !shared) w_->line("TW_UNROLL_BY({})", unroll);
-        w_->open(fmt::format("for ({0} {1} = {2}; {1} < {3}; {1} += {4})", v_.type(k), v_.name(k),
+        const int64_t unroll = unrolled(a);
+        if (unroll > 1) w_->line("TW_UNROLL_BY({})", unroll);
+        w_->open(fmt::format("for ({0} {1} = {2}; {1} < {3}; {1} += {4})", v_.type(*k), v_.name(*k),
                              shared ? v_.name(lane_) : "0", v_.text(length), shared ? part_.group : 1));
     }
 
@@ -294,14 +241,11 @@ class StageText : public StageValues {
             });
             return;
         }
-        if (const auto c = contraction(e_); c && is_float(acc_type_)) {
-            evaluate(e_.body, {c->factors[0].node, c->factors[1].node}, false, [&](const std::vector<std::string>& x) {
+        evaluate(e_.body, terms(), false, [&](const std::vector<std::string>& x) {
+            if (x.size() == 2)
                 w_->line("{0} = tw::fused({1}, {2}, {0});", sum_here(), x[0], x[1]);
-            });
-            return;
-        }
-        evaluate(e_.body, {e_.body.root()}, false, [&](const std::vector<std::string>& x) {
-            w_->line("{} = {};", sum_here(), combined(e_.reducer, acc_type_, sum_here(), x[0]));
+            else
+                w_->line("{} = {};", sum_here(), combined(e_.reducer, acc_type_, sum_here(), x[0]));
         });
     }
 
@@ -353,13 +297,11 @@ class StageText : public StageValues {
     }
 
     bool partial_ = false, quad_ = false;  ///< sums in parts; sums of the four threads that share a row
-    std::vector<Expr> tile_begin_;         ///< of the thread's or warp's tile, per spatial axis
     std::string first_, last_;
-    Expr tile_;
 };
 
 }  // namespace
 
-bool emit_stage(Writer& out, Variables& variables, const StageJob& job) { return StageText(out, variables, job).run(); }
+void emit_stage(Writer& out, Variables& variables, const StageJob& job) { StageText(out, variables, job).run(); }
 
 }  // namespace tilewright::cuda

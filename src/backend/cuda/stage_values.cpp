@@ -1,7 +1,6 @@
 #include "backend/cuda/stage_values.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "backend/cuda/scalar_text.h"
 #include "base/error.h"
@@ -10,145 +9,36 @@
 namespace tilewright::cuda {
 
 StageValues::StageValues(Writer& writer, Variables& variables, const StageJob& job)
-    : w_(&writer),
-      v_(variables),
-      job_(job),
-      e_(*job.expr),
-      n_(job.expr->extents.size()),
-      part_(job.share),
-      acc_type_(job.expr->body.dtype()) {
-    TW_CHECK(n_ <= Variables::kStageAxes, "a stage has {} axes", n_);
+    : StagePoints(variables, job), w_(&writer), v_(variables), acc_type_(job.expr->body.dtype()) {
+    TW_CHECK(job.micro->annotations.access.has_value(), "a statement has no annotation of what its threads access");
 }
 
-void StageValues::place_axis(size_t a, Expr local) {
-    const AxisRange& r = job_.ranges[a];
-    raw_[a] = v_.simplified(r.lo + local);
-    overhang_ &= ~(Mask{1} << a);
-    const Expr length = local_range(a);
-    if (v_.nonnegative(length - 1 - local)) {
-        clamped_[a] = raw_[a];
-        return;
-    }
-    overhang_ |= Mask{1} << a;
-    // A name of its own, whose range is known.
-    const Expr held = v_.add(fmt::format("{}_held", axis_name(a)), {Expr(0), length - 1});
+void StageValues::declare(Expr variable, Expr value) { w_->line("{} = {};", v_.declaration(variable), v_.text(value)); }
+
+void StageValues::hold(size_t a, Expr held, Expr local, Expr last) {
     held_[a] = {held, fmt::format("{} = tw::lesser({}, {});", v_.declaration(held), v_.text(v_.simplified(local)),
-                                  v_.text(length - 1))};
-    clamped_[a] = v_.simplified(r.lo + held);
+                                  v_.text(last))};
     if (part_.registers[a] == 1) w_->add(held_[a].second);
 }
 
-void StageValues::spread_axis(size_t a, Expr begin, std::string_view coordinate) {
-    const int64_t n = part_.registers[a];
-    mask_ &= ~(Mask{1} << a);
-    Expr r = 0;
-    if (n > 1) {
-        mask_ |= Mask{1} << a;
-        r = coordinate_[a] = v_.add(coordinate, {Expr(0), Expr(n - 1)});
-    }
-    place_axis(a, begin + spread_point(a, r));
+OperandRead StageValues::reading(size_t slot) const {
+    const OperandRead* read = job_.micro->annotations.access->read(slot);
+    return read != nullptr ? *read : OperandRead{slot};
 }
 
-Expr StageValues::spread_point(size_t a, Expr r) const {
-    const int64_t strip = part_.strip[a];
-    switch (part_.spread[a]) {
-        case Spread::Rows:
-            return floor_div(r, 2) * (16 * part_.warps) + mod(r, 2) * 8 + lane_row_;
-        case Spread::Columns:
-            return floor_div(r, 2) * 8 + mod(r, 2) + lane_pair_ * 2;
-        case Spread::Right:
-            return r * 8 + lane_row_;
-        case Spread::Strip:
-            break;
-    }
-    if (strip == part_.registers[a]) return r;
-    return floor_div(r, strip) * (part_.tiles[a] * strip) + mod(r, strip);
+int64_t StageValues::unrolled(size_t a) const {
+    const auto& unroll = job_.micro->annotations.unroll;
+    TW_CHECK(unroll && a < unroll->size(), "a reduction has no annotation of how its loops are unrolled");
+    return (*unroll)[a];
 }
 
-StageValues::Mask StageValues::mask_of(Expr e) {
-    Mask m = 0;
-    for (const Var v : variables(e)) {
-        if (is_own_axis(v)) m |= Mask{1} << v.id;
-        if (v.kind == VarKind::Load) m |= mask_of(Item{true, v.id});
-    }
-    return m & mask_;
-}
-
-StageValues::Mask StageValues::mask_of(const Access& a, bool checked) {
-    Mask m = 0;
-    for (const Expr& i : a.index) m |= mask_of(i);
-    if (!checked)
-        for (const Expr& c : a.valid) m |= mask_of(c);
-    return m;
-}
-
-std::vector<StageValues::Item> StageValues::operands(Item item) const {
-    std::vector<Item> out;
-    if (item.access) {
-        const Access& a = e_.accesses[item.number];
-        const auto loads = [&](Expr e) {
-            for (const Var v : variables(e))
-                if (v.kind == VarKind::Load) out.push_back({true, v.id});
-        };
-        for (const Expr& i : a.index) loads(i);
-        if (!job_.accesses[item.number].checked)
-            for (const Expr& c : a.valid) loads(c);
-        return out;
-    }
-    const ScalarNode& n = (*body_)[ScalarId(item.number)];
-    if (n.op == ScalarOp::Access) return {{true, n.slot}};
-    if (n.op == ScalarOp::Index) {
-        for (const Var v : variables(n.index))
-            if (v.kind == VarKind::Load) out.push_back({true, v.id});
-        return out;
-    }
-    for (const ScalarId k : {n.a, n.b, n.c})
-        if (k) out.push_back({false, k.value});
-    return out;
-}
-
-StageValues::Known& StageValues::known(Item item) {
-    const auto it = known_.find(item);
-    if (it != known_.end()) return it->second;
-    Known k;
-    if (item.access && job_.accesses[item.number].in_registers) {
-        for (const size_t a : job_.accesses[item.number].register_axes) k.mask |= Mask{1} << a;
-        k.mask &= mask_;
-    } else if (item.access) {
-        k.mask = mask_of(e_.accesses[item.number], job_.accesses[item.number].checked);
-    } else {
-        const ScalarNode& n = (*body_)[ScalarId(item.number)];
-        if (n.op == ScalarOp::Acc) k.mask = mask_;
-        if (n.op == ScalarOp::Index) k.mask = mask_of(n.index);
-        for (const Item o : operands(item)) k.mask |= mask_of(o);
-    }
-    return known_[item] = k;
-}
-
-StageValues::Item StageValues::resolved(Item item) const {
-    if (!item.access && (*body_)[ScalarId(item.number)].op == ScalarOp::Access)
-        return {true, (*body_)[ScalarId(item.number)].slot};
-    return item;
-}
-
-bool StageValues::is_leaf_text(Item item) const {
-    if (item.access) return false;
-    const ScalarOp op = (*body_)[ScalarId(item.number)].op;
-    return op == ScalarOp::Const || op == ScalarOp::Acc;
-}
-
-void StageValues::count_users(Item item, Mask user) {
-    item = resolved(item);
-    if (is_leaf_text(item)) return;
-    Known& k = known(item);
-    const bool seen = k.users > 0 || k.exported;
-    if (user == k.mask)
-        ++k.users;
-    else
-        k.exported = true;
-    if (seen) return;
-    needed_.push_back(item);
-    for (const Item o : operands(item)) count_users(o, mask_of(item));
+std::optional<StageValues::Vector> StageValues::annotated_load(uint32_t slot, Mask mask) {
+    const OperandRead read = reading(slot);
+    if (read.by == OperandRead::By::Elements && read.width == 1) return std::nullopt;
+    auto vector = vector_load(slot, mask, read.width);
+    TW_CHECK(vector.has_value(), "access {} is annotated to be read {} elements at a time, which it cannot be", slot,
+             read.width);
+    return vector;
 }
 
 DType StageValues::type_of(Item item) const {
@@ -200,19 +90,7 @@ void StageValues::in_loops(Mask mask, const std::function<void()>& inside) {
 
 void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& roots, bool guarded,
                            const Finish& finish) {
-    body_ = &body;
-    known_.clear();
-    needed_.clear();
-    for (const ScalarId r : roots) count_users({false, r.value}, mask_);
-    std::vector<Mask> groups;
-    for (const Item i : needed_)
-        if (known(i).exported && std::find(groups.begin(), groups.end(), known(i).mask) == groups.end())
-            groups.push_back(known(i).mask);
-    std::sort(groups.begin(), groups.end(), [](Mask a, Mask b) {
-        return std::popcount(a) != std::popcount(b) ? std::popcount(a) < std::popcount(b) : a < b;
-    });
-    for (const Mask g : groups) {
-        if (g == mask_) continue;
+    for (const Mask g : groups_of(body, roots)) {
         group_ = g;
         raw_points_ = false;
         std::vector<Item> exported;
@@ -227,7 +105,7 @@ void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& 
         std::vector<std::pair<Item, std::string>> arrays;
         for (const Item i : exported) {
             const std::string name = v_.fresh(wish(i));
-            const auto vector = i.access ? vector_load(i.number, g) : std::nullopt;
+            const auto vector = i.access ? annotated_load(i.number, g) : std::nullopt;
             const std::string type = vector ? storage_type(job_.accesses[i.number].storage) : register_type(type_of(i));
             w_->add(array_declaration(type, name, extents(g)) + ";");
             if (vector) {
@@ -386,24 +264,6 @@ std::string StageValues::access_text(uint32_t slot) {
     return s;
 }
 
-std::optional<std::vector<Expr>> StageValues::inside_filled(const Place& place, const std::vector<Expr>& index) const {
-    if (!place.filled || overhang_ == 0) return std::nullopt;
-    std::vector<Expr> out;
-    for (size_t d = 0; d < index.size(); ++d) {
-        out.push_back(substitute_axes(index[d], raw_));
-        const Expr in_box = v_.simplified(out[d] - place.origin[d]);
-        if (!v_.nonnegative(in_box) || !v_.nonnegative(place.box[d] - 1 - in_box)) return std::nullopt;
-    }
-    return out;
-}
-
-Expr StageValues::offset(const Place& place, std::vector<Expr> where) const {
-    if (!place.origin.empty())
-        for (size_t d = 0; d < where.size(); ++d) where[d] = v_.simplified(where[d] - place.origin[d]);
-    if (place.layout) where = physical_index(*place.layout, place.box, where);
-    return v_.simplified(strided_offset(where, place.strides));
-}
-
 std::string StageValues::swizzled(const Place& place, Expr offset, const Variables::LoadText& loads) const {
     const std::string at = v_.text(offset, loads);
     if (place.swizzle == 0) return at;
@@ -434,12 +294,6 @@ void StageValues::put_async() {
     w_->line("tw::copy_async{}<1>({} + {}, {} + {}{});", conditions.empty() ? "" : "_if", job_.out.object,
              address(job_.out, offset(job_.out, out_index())), from.object, v_.operand(offset(from, index)),
              conditions.empty() ? "" : ", " + conditions);
-}
-
-std::vector<Expr> StageValues::out_index() const {
-    std::vector<Expr> index;
-    for (const Expr& i : result_index(e_)) index.push_back(substitute_axes(i, raw_));
-    return index;
 }
 
 }  // namespace tilewright::cuda

@@ -2,86 +2,10 @@
 
 #include "backend/cuda/stage_values.h"
 
-#include <algorithm>
-
 #include "backend/cuda/scalar_text.h"
 #include "base/error.h"
 
 namespace tilewright::cuda {
-
-std::optional<size_t> StageValues::innermost(Mask mask) const {
-    for (size_t a = n_; a-- > 0;)
-        if (((mask >> a) & 1) != 0) return a;
-    return std::nullopt;
-}
-
-void StageValues::split_coordinate(size_t axis, int64_t width) {
-    if (split_axis_ == axis && split_width_ == width) return;
-    split_axis_ = axis;
-    split_width_ = width;
-    part_of_ = v_.add("part_" + axis_name(axis), {Expr(0), Expr(part_.registers[axis] / width - 1)});
-    lane_of_ = v_.add("lane_" + axis_name(axis), {Expr(0), Expr(width - 1)});
-}
-
-Expr StageValues::split(Expr e) const {
-    const Var whole = var_of(coordinate_[split_axis_]);
-    return v_.simplified(substitute(e, [&](Var v) -> std::optional<Expr> {
-        if (v == whole) return part_of_ * split_width_ + lane_of_;
-        return std::nullopt;
-    }));
-}
-
-std::optional<Expr> StageValues::at_lane_0(Expr e, int64_t step) const {
-    const auto linear = linear_in(split(e), var_of(lane_of_));
-    if (!linear || !linear->coefficient.is_constant(step)) return std::nullopt;
-    return v_.simplified(linear->rest);
-}
-
-std::optional<Expr> StageValues::vector_offset(const Place& place, const std::vector<Expr>& index) {
-    if (place.in_registers) return std::nullopt;
-    const auto rest = at_lane_0(offset(place, index), 1);
-    if (!rest || Variables::multiple(*rest) % split_width_ != 0) return std::nullopt;
-    for (const Var v : variables(*rest))
-        if (v.kind == VarKind::Load) return std::nullopt;
-    return rest;
-}
-
-int64_t StageValues::widest(DType t, int64_t points) {
-    int64_t width = 16 / static_cast<int64_t>(byte_size(t));
-    while (width > 1 && points % width != 0) width /= 2;
-    return width;
-}
-
-std::optional<StageValues::Vector> StageValues::vector_load(uint32_t slot, Mask mask) {
-    const Place& place = job_.accesses[slot];
-    const Access& a = e_.accesses[slot];
-    const auto axis = innermost(mask);
-    if (!axis || !place.final.empty()) return std::nullopt;
-    const int64_t width = widest(place.storage, part_.strip[*axis]);
-    if (width == 1) return std::nullopt;
-    if (!place.checked)
-        for (const Expr& c : a.valid)
-            if (!v_.nonnegative(v_.simplified(substitute_axes(c, raw_)))) return std::nullopt;
-    const auto raw = inside_filled(place, a.index);
-    if (!raw && (overhang_ & axes_of(a)) != 0) return std::nullopt;
-    std::vector<Expr> index;
-    if (raw)
-        index = *raw;
-    else
-        for (const Expr& i : a.index) index.push_back(substitute_axes(i, raw_));
-    split_coordinate(*axis, width);
-    const auto at = vector_offset(place, index);
-    if (!at) return std::nullopt;
-    return Vector{*axis, width, *at};
-}
-
-StageValues::Mask StageValues::axes_of(const Access& a) const {
-    Mask m = 0;
-    for (const Expr& i : a.index)
-        for (const Var v : variables(i))
-            if (is_own_axis(v)) m |= Mask{1} << v.id;
-    return m;
-}
 
 void StageValues::load_vectors(uint32_t slot, Mask mask, const Vector& vector, const std::string& name) {
     const Mask others = mask & ~(Mask{1} << vector.axis);
@@ -106,80 +30,22 @@ void StageValues::close_parts(const Vector& vector) {
     if (part_.registers[vector.axis] != vector.width) w_->close();
 }
 
-void StageValues::choose_vector_out() {
-    const auto axis = innermost(mask_);
-    if (!axis || job_.out.in_registers) return;
-    const int64_t width = widest(job_.out.storage, part_.strip[*axis]);
+void StageValues::annotated_store() {
+    const int64_t width = job_.micro->annotations.access->write;
     if (width == 1) return;
-    split_coordinate(*axis, width);
-    const auto at = vector_offset(job_.out, out_index());
-    if (!at) return;
-    if (((overhang_ >> *axis) & 1) != 0) {
-        const auto left = at_lane_0(job_.ranges[*axis].hi - raw_[*axis], -1);
-        if (!left || Variables::multiple(*left) % width != 0) return;
-    }
-    // Operands that are read one by one would be neighbours of neighbours to the other threads.
-    for (uint32_t slot = 0; slot < e_.accesses.size(); ++slot) {
-        const Place& place = job_.accesses[slot];
-        if (place.in_registers || !uses_coordinate(slot, *axis)) continue;
-        if (!conditional_vector(slot, {*axis, width, {}})) return;
-    }
-    vector_out_ = Vector{*axis, width, *at};
+    vector_out_ = vector_store(width);
+    TW_CHECK(vector_out_.has_value(), "a result is annotated to be written {} elements at a time, which it cannot be",
+             width);
 }
 
-bool StageValues::uses_coordinate(uint32_t slot, size_t axis) const {
-    const Access& a = e_.accesses[slot];
-    const auto uses_it = [&](Expr e) { return uses(e, var_of(tilewright::axis(axis))); };
-    return std::any_of(a.index.begin(), a.index.end(), uses_it) ||
-           (!job_.accesses[slot].checked && std::any_of(a.valid.begin(), a.valid.end(), uses_it));
-}
-
-std::optional<StageValues::Conditional> StageValues::conditional_vector(uint32_t slot, const Vector& vector) {
-    const Place& place = job_.accesses[slot];
-    const Access& a = e_.accesses[slot];
-    if (!place.final.empty() || widest(place.storage, vector.width) != vector.width) return std::nullopt;
-    std::vector<Expr> index;
-    index.reserve(a.index.size());
-    for (const Expr& i : a.index) index.push_back(substitute_axes(i, raw_));
-    split_coordinate(vector.axis, vector.width);
-    const auto at = vector_offset(place, index);
-    if (!at) return std::nullopt;
-    Conditional out{*at, {}};
-    if (place.checked) return out;
-    const auto add = [&](Expr c) {
-        if (std::find(out.conditions.begin(), out.conditions.end(), c) == out.conditions.end())
-            out.conditions.push_back(c);
-    };
-    for (const Expr& c : a.valid) {
-        const Expr here = v_.simplified(substitute_axes(c, raw_));
-        if (v_.nonnegative(here)) continue;
-        for (const Var v : variables(here))
-            if (v.kind == VarKind::Load) return std::nullopt;
-        const auto same = at_lane_0(here, 0), up = at_lane_0(here, 1), down = at_lane_0(here, -1);
-        if (same) {
-            add(*same);
-        } else if (up && Variables::multiple(*up) % vector.width == 0) {
-            add(*up);
-        } else if (down && Variables::multiple(*down + 1) % vector.width == 0) {
-            add(*down);
-        } else {
-            return std::nullopt;
-        }
-    }
-    return out;
-}
-
-bool StageValues::copies_async(const Vector& vector) {
+void StageValues::copy_async(const Vector& vector) {
     const auto load = conditional_vector(0, vector);
-    const Place& from = job_.accesses[0];
-    if (!load || vector.width * static_cast<int64_t>(byte_size(from.storage)) < 4) return false;
+    TW_CHECK(load.has_value(), "a copy is annotated to run beside the program, which it cannot");
     std::string conditions;
     for (const Expr& c : load->conditions) conditions += (conditions.empty() ? "" : " && ") + v_.condition(c);
     w_->line("tw::copy_async{}<{}>({} + {}, {} + {}{});", conditions.empty() ? "" : "_if", vector.width,
-             job_.out.object, address(job_.out, vector.offset), from.object, v_.operand(load->offset),
+             job_.out.object, address(job_.out, vector.offset), job_.accesses[0].object, v_.operand(load->offset),
              conditions.empty() ? "" : ", " + conditions);
-    wrote_vectors_ = true;
-    return true;
 }
 
 void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>& roots, const Finish& finish) {
@@ -200,7 +66,8 @@ void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>&
             inside += fmt::format("{}{} < {}", inside.empty() ? "" : " && ", v_.text(at), v_.text(job_.ranges[a].hi));
         }
     if (!inside.empty()) w_->open("if (" + inside + ")");
-    if (job_.async && copies_async(vector)) {
+    if (job_.async) {
+        copy_async(vector);
         if (!inside.empty()) w_->close();
         close_parts(vector);
         close_loops(others);
@@ -209,8 +76,11 @@ void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>&
     const std::string lane = v_.name(lane_of_);
     for (const Item i : needed_) {
         if (!i.access || known(i).mask != mask_ || job_.accesses[i.number].in_registers) continue;
+        if (reading(i.number).width == 1) continue;
         const auto load = conditional_vector(i.number, vector);
-        if (!load) continue;
+        TW_CHECK(load && reading(i.number).width == vector.width,
+                 "access {} is annotated to be read {} elements at a time, which it cannot be", i.number,
+                 reading(i.number).width);
         const Place& place = job_.accesses[i.number];
         const std::string name = v_.fresh(wish(i)), type = storage_type(place.storage);
         std::string conditions;
@@ -244,7 +114,6 @@ void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>&
     if (!inside.empty()) w_->close();
     close_parts(vector);
     close_loops(others);
-    wrote_vectors_ = true;
 }
 
 }  // namespace tilewright::cuda

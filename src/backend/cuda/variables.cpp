@@ -1,21 +1,12 @@
 #include "backend/cuda/variables.h"
 
-#include <numeric>
-
 #include "base/error.h"
 
 namespace tilewright::cuda {
 
-Var var_of(Expr variable) {
-    const auto v = variable.as_var();
-    TW_CHECK(v.has_value(), "{} is no variable", variable.text());
-    return *v;
-}
-
 Expr Variables::add(std::string_view name, Interval range) {
     names_of_.push_back(names_.fresh(name));
-    ranges_.axes.push_back(range);
-    return axis(ranges_.axes.size() - 1);
+    return IndexVariables::add(name, range);
 }
 
 namespace {
@@ -50,21 +41,6 @@ void Variables::call(Expr e, const std::string& name, Writer& out) {
 
 void Variables::forget(Expr e) {
     if (e.terms().size() == 1 && e.terms()[0].atoms.size() == 1) called_.erase(e.terms()[0].atoms[0]->text);
-}
-
-int64_t Variables::multiple(Expr e) {
-    const auto of_atom = [](const Atom& a) -> int64_t {
-        if (a.kind == Atom::Kind::Min || a.kind == Atom::Kind::Max) return std::gcd(multiple(a.a), multiple(a.b));
-        if (a.kind == Atom::Kind::Mod) return std::gcd(multiple(a.a), multiple(a.b));
-        return 1;
-    };
-    int64_t out = e.constant();
-    for (const Term& t : e.terms()) {
-        int64_t factor = t.coefficient;
-        for (const Atom* a : t.atoms) factor *= of_atom(*a);
-        out = std::gcd(out, factor);
-    }
-    return out < 0 ? -out : out;
 }
 
 namespace {

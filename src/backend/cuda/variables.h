@@ -1,8 +1,5 @@
 #pragma once
-// The integer variables of a generated kernel: loop counters, tiles of threads, register coordinates. Index expressions
-// over them are Exprs, with each variable as an axis and the range that it runs through, so that a condition which can
-// be proved needs no code, and a multiple of 4 is known to be one. The first 64 axes are left to the stages' own: an
-// expression may mention both until a thread's point takes their place.
+// Index expressions over a kernel's variables (tile/gpu_index.h) as C++.
 
 #include <functional>
 #include <map>
@@ -10,19 +7,16 @@
 #include <vector>
 
 #include "backend/cuda/writer.h"
-#include "index/expr.h"
+#include "tile/gpu_index.h"
 
 namespace tilewright::cuda {
 
-/// The variable that the expression is. InternalError where it is none.
-Var var_of(Expr variable);
+using gpu::var_of;
 
-class Variables {
+class Variables : public gpu::IndexVariables {
   public:
-    static constexpr size_t kStageAxes = 64;
-
     /// A new variable, called `name` or similarly.
-    Expr add(std::string_view name, Interval range);
+    Expr add(std::string_view name, Interval range) override;
     /// What symbols and scalars are called.
     void name(Var v, std::string text) { outer_[v] = std::move(text); }
     std::string fresh(std::string_view name) { return names_.fresh(name); }
@@ -32,11 +26,6 @@ class Variables {
     std::string_view type(Expr e) const;
     /// "const int m = ..."
     std::string declaration(Expr variable) const;
-
-    Expr simplified(Expr e) const { return simplify(e, ranges_); }
-    bool nonnegative(Expr e) const { return prove_nonnegative(e, ranges_); }
-    /// A number that divides it, the largest that its form shows; 0: it is 0.
-    static int64_t multiple(Expr e);
 
     /// Sources of the integers that accesses read, by access: "i64(...)" texts.
     using LoadText = std::function<std::string(size_t access)>;
@@ -62,7 +51,6 @@ class Variables {
     std::string print(const Atom& a, bool as_wide, const LoadText& loads) const;
 
     Names names_;
-    Ranges ranges_{std::vector<Interval>(kStageAxes), {}};
     std::vector<std::string> names_of_;
     std::map<Var, std::string> outer_;
     std::map<std::string, std::string> called_;  ///< by the atom's text

@@ -5,6 +5,7 @@
 
 #include "schedule/construct/etir.h"
 #include "schedule/gpu/gpu_nest.h"
+#include "tile/gpu_memory.h"
 #include "tile/matrix.h"
 
 namespace tilewright::construct {

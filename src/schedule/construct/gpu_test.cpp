@@ -11,6 +11,7 @@
 #include "schedule/construct/walk.h"
 #include "schedule/gpu/gpu_nest.h"
 #include "schedule/scheduler.h"
+#include "tile/gpu_memory.h"
 
 namespace tilewright::construct {
 namespace {

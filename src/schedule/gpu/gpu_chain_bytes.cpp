@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "schedule/gpu/gpu_schedule.h"
+#include "tile/gpu_memory.h"
 
 namespace tilewright {
 

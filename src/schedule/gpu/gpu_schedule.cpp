@@ -13,6 +13,7 @@
 #include "schedule/default_schedule.h"
 #include "schedule/gpu/gpu_nest.h"
 #include "schedule/gpu/retarget.h"
+#include "tile/gpu_memory.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
 

@@ -6,6 +6,7 @@
 #include "program/analysis/contraction.h"
 #include "program/analysis/scalar_cost.h"
 #include "program/constant_transform.h"
+#include "tile/annotate/gpu.h"
 #include "tile/annotate/prefetch.h"
 #include "tile/cuts.h"
 #include "tile/register_tile.h"
@@ -171,6 +172,11 @@ std::string_view to_string(PrefetchKind kind) {
     return "?";
 }
 
+const OperandRead* ThreadAccess::read(size_t access) const {
+    const auto at = std::find_if(reads.begin(), reads.end(), [&](const OperandRead& r) { return r.access == access; });
+    return at == reads.end() ? nullptr : &*at;
+}
+
 int64_t Accumulators::per_sum(int64_t results) const {
     return in_flight == 0 ? most : std::clamp<int64_t>(in_flight / results, 1, most);
 }
@@ -209,6 +215,7 @@ void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options
 }
 
 TileProgram annotate(TileProgram program, const AnnotateOptions& options) {
+    if (options.gpu) return gpu::annotate(std::move(program), *options.gpu);
     const TileProgram given = program;
     TreePath path;
     annotate_body(program.body, path, given, walk(given), options);

@@ -5,16 +5,19 @@
 //     -> compute 0 vector n lanes 16 registers [m=12 n=32] padding partition accumulators 4 in_flight 8
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tile/annotate/site.h"
+#include "tile/gpu_memory.h"
 #include "tile/tile.h"
 
 namespace tilewright {
 
 struct AnnotateOptions {
     int64_t cache_bytes = 0;  ///< of the last-level cache: larger results are written around it. 0: none are
+    std::optional<gpu::BlockLimits> gpu = {};  ///< of a kernel on a GPU (annotate/gpu.h)
 };
 
 /// The program with all annotations: those it has stay, absent ones are derived.

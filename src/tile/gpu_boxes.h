@@ -11,13 +11,14 @@
 #include <variant>
 #include <vector>
 
-#include "backend/cuda/kernel.h"
-#include "backend/cuda/variables.h"
+#include "tile/gpu_index.h"
+#include "tile/tile.h"
 
-namespace tilewright::cuda {
+namespace tilewright::gpu {
 
 struct BoxCopy {
-    KernelText::Map map;
+    std::vector<Expr> extents;  ///< of the tensor, innermost first
+    std::vector<int64_t> box;   ///< elements along each
     std::vector<size_t> apart;  ///< axes of the copy of which each point is a box of its own
     int64_t bytes = 0;          ///< of all boxes
 };
@@ -25,6 +26,6 @@ struct BoxCopy {
 /// `copy`: the elements of the buffer, axis by axis as it lies there, and where each comes from (accesses[0], over the
 /// kernel's variables and the copy's axes); `access`: what the stage reads. A text where the engine cannot do it: why.
 std::variant<BoxCopy, std::string> as_boxes(const TensorExpr& copy, const Access& access, const Value& tensor,
-                                            int swizzle, const Variables& variables);
+                                            int swizzle, const IndexVariables& variables);
 
-}  // namespace tilewright::cuda
+}  // namespace tilewright::gpu

@@ -1,11 +1,11 @@
-#include "backend/cuda/box_copy.h"
+#include "tile/gpu_boxes.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "tile/walk.h"
 
-namespace tilewright::cuda {
+namespace tilewright::gpu {
 
 namespace {
 
@@ -16,7 +16,7 @@ constexpr int64_t kUnit = 16;        ///< bytes that distances are multiples of
 }  // namespace
 
 std::variant<BoxCopy, std::string> as_boxes(const TensorExpr& copy, const Access& access, const Value& tensor,
-                                            int swizzle, const Variables& v) {
+                                            int swizzle, const IndexVariables& v) {
     const int64_t size = static_cast<int64_t>(byte_size(tensor.dtype));
     const size_t rank = tensor.shape.size();
     if (swizzle == 0) return "its rows are not swizzled";
@@ -31,14 +31,13 @@ std::variant<BoxCopy, std::string> as_boxes(const TensorExpr& copy, const Access
     Expr distance = size;
     for (size_t d = rank - 1; d > 0; --d) {
         distance = distance * tensor.shape[d];
-        const int64_t multiple = Variables::multiple(distance);
+        const int64_t multiple = IndexVariables::multiple(distance);
         if (multiple % kUnit != 0)
             return distance.is_constant()
                        ? fmt::format("its rows are {} bytes apart, no multiple of {}", distance.constant(), kUnit)
                        : fmt::format("its rows are a dynamic number of bytes apart, perhaps no multiple of {}", kUnit);
     }
     BoxCopy out;
-    out.map.swizzle = swizzle;
     std::vector<size_t> inside;  // axes of the copy along which a box goes, as the tensor has them
     for (size_t d = 0; d < rank; ++d) {
         std::optional<size_t> own;
@@ -56,21 +55,21 @@ std::variant<BoxCopy, std::string> as_boxes(const TensorExpr& copy, const Access
         }
         const int64_t points = own ? copy.extents[*own].constant() : 1;
         if (points > kMostOfBox) return fmt::format("a box would have {} elements along a dimension", points);
-        out.map.box.insert(out.map.box.begin(), points);
-        out.map.extents.insert(out.map.extents.begin(), tensor.shape[d]);
+        out.box.insert(out.box.begin(), points);
+        out.extents.insert(out.extents.begin(), tensor.shape[d]);
         if (own) inside.push_back(*own);
     }
-    if (out.map.box[0] * size != swizzle) return "its rows go along another dimension than the tensor's last";
+    if (out.box[0] * size != swizzle) return "its rows go along another dimension than the tensor's last";
     // In memory the axes of a box follow those that are boxes apart, in the tensor's order.
     if (!std::is_sorted(inside.begin(), inside.end())) return "its dimensions change places";
     for (const size_t a : out.apart)
         if (a > inside.front()) return "its boxes do not lie behind each other";
     int64_t box = size, boxes = 1;
-    for (const int64_t n : out.map.box) box *= n;
+    for (const int64_t n : out.box) box *= n;
     for (const size_t a : out.apart) boxes *= copy.extents[a].constant();
     if (boxes > 1 && box % (8 * swizzle) != 0) return "a box has no whole blocks of eight rows";
     out.bytes = box * boxes;
     return out;
 }
 
-}  // namespace tilewright::cuda
+}  // namespace tilewright::gpu
