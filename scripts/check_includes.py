@@ -3,27 +3,32 @@
 
 usage: check_includes.py [ROOT]
 
-Four rules, one line for each violation, exit status 1 if there is any:
+Five rules, one line for each violation, exit status 1 if there is any:
 
   order      a folder includes only itself and the folders before it in ORDER; sub-folders of backend/ are slices that
              must not include each other; tests of TESTED_BY_COMPILING may include compile/ as well
   spelling   "..." names a file of the project as seen from src/ or include/, so that this check can see it
   cycle      no header includes itself through others
   library    headers of a library in LIBRARIES are included only where its entry says
+  runtime    the sources of src/runtime_sources.txt, and what they include, are in RUNTIME_FOLDERS
 """
 
+import fnmatch
 import os
 import re
 import sys
 
 # From the bottom up. `tool` is the command line's main program, `fuzz`, `bench` and `tests` use everything.
 ORDER = [
-    "base", "index", "runtime", "graph", "program", "ops", "layout", "tile", "cost", "schedule", "libraries", "backend",
+    "base", "index", "runtime", "graph", "program", "opaque", "ops", "layout", "tile", "cost", "schedule", "libraries", "backend",
     "tune", "orchestrate", "model", "artifact", "compile", "driver", "tool",
 ]
 TOP = ["fuzz", "bench", "tests"]
 # Folders whose tests compile whole programs.
 TESTED_BY_COMPILING = ["orchestrate", "model", "artifact"]
+
+# The runtime library has no compiler: folders of which it may use something.
+RUNTIME_FOLDERS = ["base", "index", "runtime", "program", "opaque", "model", "artifact", "driver", "include"]
 
 # (name, pattern of the included file, path prefixes that may include it, the reason)
 LIBRARIES = [
@@ -132,6 +137,34 @@ def find_cycle(edges):
     return None
 
 
+def runtime_violations(root, edges):
+    """Lines for what sources of the runtime library include, directly or not, from a folder of the compiler; and for
+    patterns that no source fits."""
+    listed = os.path.join(root, "src", "runtime_sources.txt")
+    if not os.path.exists(listed):
+        return []
+    with open(listed, encoding="utf-8") as f:
+        patterns = [line.strip() for line in f if line.strip() and not line.startswith("#")]
+    lines = []
+    seen = set()
+    for pattern in patterns:
+        pending = [p for p in sorted(edges) if fnmatch.fnmatch(p, "src/" + pattern)
+                   and p.count("/") == pattern.count("/") + 1 and not p.endswith("_test.cpp")]
+        if not pending:
+            lines.append(f"src/runtime_sources.txt: no source is {pattern}")
+        while pending:
+            path = pending.pop()
+            if path in seen:
+                continue
+            seen.add(path)
+            for used in sorted(edges.get(path, ())):
+                if unit(used) in RUNTIME_FOLDERS:
+                    pending.append(used)
+                else:
+                    lines.append(f"{path}: includes {used}, and the runtime library includes {path}: it has no compiler")
+    return sorted(lines)
+
+
 def check(root):
     """All violations, as lines of text."""
     lines, edges = [], {}
@@ -159,6 +192,7 @@ def check(root):
                 for library, pattern in NOT_IN_HEADERS:
                     if re.match(pattern, name) and library not in EXCEPTIONS.get(path, {}):
                         lines.append(f"{where}: {library} headers stay in .cpp files")
+    lines += runtime_violations(root, edges)
     cycle = find_cycle(edges)
     if cycle:
         lines.append("cycle of includes: " + " -> ".join(cycle))

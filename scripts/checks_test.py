@@ -77,6 +77,15 @@ class IncludeGraph(unittest.TestCase):
         self.assertEqual(["cycle of includes: src/tile/a.h -> src/tile/b.h -> src/tile/a.h"], include_violations({
             "src/tile/a.h": '#include "tile/b.h"\n', "src/tile/b.h": '#include "tile/a.h"\n'}))
 
+    def test_the_runtime_library_includes_no_compiler(self):
+        self.assertEqual(
+            ["src/model/b.h: includes src/tile/c.h, and the runtime library includes src/model/b.h: it has no compiler",
+             "src/runtime_sources.txt: no source is model/z.cpp"],
+            include_violations({
+                "src/runtime_sources.txt": "# comment\nbase/*.cpp\nmodel/a.cpp\nmodel/z.cpp\n",
+                "src/base/a.cpp": "", "src/model/a.cpp": '#include "model/b.h"\n', "src/tile/c.h": "",
+                "src/model/b.h": '#include "tile/c.h"\n', "src/model/other.cpp": '#include "tile/c.h"\n'}))
+
     def test_libraries_stay_in_their_folders(self):
         lines = include_violations({"src/tile/a.cpp": '#include <llvm/IR/Module.h>\n#include <onnx/onnx_pb.h>\n'})
         self.assertEqual(2, len(lines))

@@ -168,10 +168,10 @@ typedef struct tilewright_options {
                                 sample_names[i] is sample_sizes[i]. The model still accepts all sizes */
     const char* const* sample_names;
     const int64_t* sample_sizes;
-    const char* cache_folder; /* where machine code is kept for later compilations; "": the command-line tool's cache
-                                 folder; NULL: nothing is kept. Not NULL: the first compilation on a machine measures
-                                 its rates, for at most 2 seconds, unless the environment variable
-                                 TILEWRIGHT_CALIBRATE is "0" */
+    const char* cache_folder; /* where machine code and compiled models are kept: a later compilation of the same model
+                                 with the same options loads them. "": the command-line tool's cache folder; NULL:
+                                 nothing is kept. Not NULL: the first compilation on a machine measures its rates, for
+                                 at most 2 seconds, unless the environment variable TILEWRIGHT_CALIBRATE is "0" */
     void* user;               /* first argument of the functions below, which may be called from any thread */
     void (*log)(void* user, tilewright_severity severity, const char* message);
     int32_t (*cancelled)(void* user); /* called before each pass and measurement; non-zero: ends the compilation with
@@ -194,7 +194,7 @@ TILEWRIGHT_API tilewright_status tilewright_compile_memory(const void* bytes, si
                                                            tilewright_error** error);
 /* Loads a file that `tilewright compile` wrote; nothing is compiled. Its machine code runs in this process: load files
  * of trusted origin only. Fails if the file is damaged, has another version's format, or needs instructions that this
- * CPU does not have, which the message lists. tilewright_info of such a model is empty. */
+ * CPU does not have, which the message lists. */
 TILEWRIGHT_API tilewright_status tilewright_load(const char* path, tilewright_model** model, tilewright_error** error);
 TILEWRIGHT_API void tilewright_model_free(tilewright_model* model);
 

@@ -1,8 +1,11 @@
 #pragma once
 // A compiled model as one ELF shared object: machine code, plan and weights. docs/artifacts.md describes the file.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "artifact/plan_file.h"
@@ -37,15 +40,29 @@ bool is_model_file(const std::string& path);
 /// Writes a model that was compiled with CompileOptions::keep_objects and without libraries. Equal compilations give
 /// equal bytes. Readers see the old file or the new one, never a part. Throws as write_plan does, and RuntimeError
 /// where the file cannot be written.
-void write_model_file(std::shared_ptr<const CompiledModel> model, const std::string& model_hash,
-                      const std::string& path);
+void write_model_file(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin, const std::string& path);
 
 /// Loads the file without compiling anything. Machine code of the file will run: load files of trusted origin only.
 /// Throws ModelError that names the file: it is no compiled model, is damaged, has another version, or needs
 /// instructions that this CPU does not have, which are listed.
-std::shared_ptr<const CompiledModel> load_model_file(const std::string& path);
+ModelFileInfo load_model_file(const std::string& path);
 
-/// The same, and what the file says of itself; a model for another CPU is accepted.
+/// The same; a model for another CPU is accepted.
 ModelFileInfo inspect_model_file(const std::string& path);
+
+/// A model in two parts: a shared object with code and plan, and weights beside it. The code cache keeps models so.
+struct ModelObject {
+    std::string bytes;  ///< of the shared object
+    Weights weights;
+};
+
+/// Without the strict model. Throws as write_model_file does.
+ModelObject write_model_object(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin);
+
+/// Loads such a model for this CPU. `path`: a file that begins with the object, trusted (no hash is computed) and not
+/// changed while the model is used; `weights`: 64-byte aligned. `owner` keeps file and weights. `fallback`: see
+/// read_plan. Throws ModelError and RuntimeError where it cannot be loaded.
+ModelFileInfo load_model_object(const std::string& path, std::span<const std::byte> weights,
+                                std::shared_ptr<const void> owner, const std::function<MakeFallback()>& fallback);
 
 }  // namespace tilewright::artifact

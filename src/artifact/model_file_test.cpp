@@ -49,15 +49,15 @@ class ModelFile : public testing::Test {
 TEST_F(ModelFile, RunsAsTheModelThatWasCompiled) {
     const test::Recurrences options;
     const auto model = compile_program(test::recurrences(options), with_objects());
-    write_model_file(model, "ab12", folder / "m.so");
-    const auto loaded = load_model_file(folder / "m.so");
+    write_model_file(model, {"ab12", {}}, folder / "m.so");
+    const auto loaded = load_model_file(folder / "m.so").model;
     Session a(model, 2), b(loaded, 2);
     for (const int64_t steps : {5, 1, 9}) {
         const std::vector<Tensor> inputs = test::recurrence_inputs(steps, 3, options.hidden);
         EXPECT_EQ(a.run(inputs), b.run(inputs));
     }
     const ModelFileInfo info = inspect_model_file(folder / "m.so");
-    EXPECT_EQ(info.about.model_hash, "ab12");
+    EXPECT_EQ(info.about.origin.hash, "ab12");
     EXPECT_EQ(info.kernels, model->kernels().size());
     EXPECT_EQ(info.file_bytes, std::filesystem::file_size(folder / "m.so"));
 }
@@ -68,9 +68,9 @@ TEST_F(ModelFile, OfRandomProgramsRunsTheSame) {
         const Program p = random_program(seed, 16);
         const auto model = compile_program(p, with_objects());
         const std::string path = folder / std::to_string(seed);
-        write_model_file(model, "", path);
+        write_model_file(model, {}, path);
         const std::vector<Tensor> inputs = random_inputs(p, seed);
-        EXPECT_EQ(Session(model).run(inputs), Session(load_model_file(path)).run(inputs)) << print(p);
+        EXPECT_EQ(Session(model).run(inputs), Session(load_model_file(path).model).run(inputs)) << print(p);
     }
 }
 
@@ -82,19 +82,19 @@ TEST_F(ModelFile, OfFunctionsOfLibmRunsTheSame) {
     b.set_source("f", "F");
     b.set_outputs({b.unary(ScalarOp::Sin, b.unary(ScalarOp::Exp, x)), b.unary(ScalarOp::Tanh, x)});
     const auto model = compile_program(p, with_objects());
-    write_model_file(model, "", folder / "f.so");
+    write_model_file(model, {}, folder / "f.so");
     const std::vector<Tensor> inputs = {Tensor::of<double>(DType::F64, {5}, {-1, 0, 0.5, 2, 7})};
-    EXPECT_EQ(Session(model).run(inputs), Session(load_model_file(folder / "f.so")).run(inputs));
+    EXPECT_EQ(Session(model).run(inputs), Session(load_model_file(folder / "f.so").model).run(inputs));
 }
 
 TEST_F(ModelFile, OfEqualCompilationsHasEqualBytes) {
     for (const char* name : {"a.so", "b.so"})
-        write_model_file(compile_program(test::recurrences({}), with_objects()), "0", folder / name);
+        write_model_file(compile_program(test::recurrences({}), with_objects()), {}, folder / name);
     EXPECT_EQ(contents(folder / "a.so"), contents(folder / "b.so"));
 }
 
 TEST_F(ModelFile, ThatIsDamagedIsRefused) {
-    write_model_file(compile_program(test::recurrences({}), with_objects()), "0", folder / "m.so");
+    write_model_file(compile_program(test::recurrences({}), with_objects()), {}, folder / "m.so");
     const std::string bytes = contents(folder / "m.so");
     for (size_t n = 0; n < bytes.size(); n += 1 + n / 8)
         EXPECT_NE(refusal_of(written("cut.so", bytes.substr(0, n))), "loaded") << n << " bytes";
@@ -117,17 +117,17 @@ TEST_F(ModelFile, ForAnotherCpuIsRefusedWithWhatIsMissing) {
     CompileOptions options = with_objects();
     options.machine = host_target();
     options.machine->features.emplace_back("zz-wide-vectors");
-    write_model_file(compile_program(test::recurrences({}), options), "0", folder / "m.so");
+    write_model_file(compile_program(test::recurrences({}), options), {}, folder / "m.so");
     const std::string why = refusal_of(folder / "m.so");
     EXPECT_THAT(why, HasSubstr("does not have zz-wide-vectors"));
     EXPECT_THAT(why, HasSubstr("m.so"));
-    EXPECT_THAT(inspect_model_file(folder / "m.so").about.features, testing::Contains("zz-wide-vectors"));
+    EXPECT_THAT(inspect_model_file(folder / "m.so").about.platform.features, testing::Contains("zz-wide-vectors"));
 }
 
 TEST_F(ModelFile, IsLeftAloneWhereWritingFails) {
     const auto model = compile_program(test::recurrences({}), with_objects());
-    EXPECT_THROW(write_model_file(model, "", folder / "no/such/folder.so"), RuntimeError);
-    EXPECT_THROW(write_model_file(compile_program(test::recurrences({}), {}), "", folder / "m.so"), InternalError);
+    EXPECT_THROW(write_model_file(model, {}, folder / "no/such/folder.so"), RuntimeError);
+    EXPECT_THROW(write_model_file(compile_program(test::recurrences({}), {}), {}, folder / "m.so"), InternalError);
     EXPECT_FALSE(std::filesystem::exists(folder / "m.so"));
 }
 

@@ -4,30 +4,35 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "backend/cpu/kernel.h"
 #include "base/tensor.h"
-#include "cost/target.h"
 #include "model/compiled_model.h"
+#include "runtime/cpu_features.h"
+#include "runtime/kernel.h"
+#include "runtime/model_info.h"
 
 namespace tilewright::artifact {
 
 /// Raised with every change of the bytes: a file of another version is refused.
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kFormatVersion = 3;
+
+/// What a model was compiled from.
+struct ModelOrigin {
+    std::string hash;  ///< BLAKE3 of the model's file, in hexadecimal digits
+    ModelInfo info;
+};
 
 /// What a compiled model says of itself.
 struct About {
-    std::string compiler;    ///< "Tilewright 0.9.0"
-    std::string model_hash;  ///< BLAKE3 of the model's file, in hexadecimal digits
-    std::string arch;        ///< "x86_64"
-    std::string cpu;         ///< that it was compiled on, where it is for such CPUs alone
-    VectorIsa isa = VectorIsa::baseline;
-    std::vector<std::string> features;  ///< that its code may use; as LLVM spells them, sorted
+    std::string compiler;  ///< "Tilewright 0.9.0"
+    ModelOrigin origin;
+    Platform platform;
 };
 
 /// Contents of constants, each once. A tensor's bytes begin at its offset, a multiple of 64.
@@ -48,20 +53,37 @@ struct PlanFile {
     std::shared_ptr<const CompiledModel> model;
 };
 
-/// Equal compilations give equal bytes. Compiles the model's fallback if it has one. Throws ModelError for a model that
-/// is for a GPU, has no code or has kernels of a library, and naming an operator that has no text.
-PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const std::string& model_hash);
+using MakeFallback = std::function<std::shared_ptr<const CompiledModel>()>;
+
+/// BLAKE3, in hexadecimal digits.
+std::string content_hash(std::string_view bytes);
+
+// plan_writer.cpp
+
+/// Whether a plan has the strict model that repeats a run whose check failed.
+enum class SavedFallback : uint8_t {
+    None,       ///< the model has no checks
+    Included,   ///< it is compiled, and behind the model
+    Elsewhere,  ///< the caller of read_plan gives it
+};
+
+/// Equal compilations give equal bytes. `include_fallback`: compiles the model's fallback if it has one. Throws
+/// ModelError for a model that is for a GPU, has no code or has kernels of a library, and naming an operator that has
+/// no text.
+PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin,
+                    bool include_fallback = true);
+
+// plan_reader.cpp
 
 /// The header alone. Throws ModelError for bytes that are no plan, another version's, or damaged.
 About read_about(std::string_view bytes);
 
 /// The model. `code` has a function for each of PlanFile::kernels; code and weights are kept alive by `owner`, and
-/// must have been read from the same file. Throws as read_about does, and where they do not fit the plan.
+/// must have been read from the same file. `fallback` makes MakeFallback of SavedFallback::Elsewhere. Throws as
+/// read_about does, where they do not fit the plan, and where a fallback that is elsewhere is not given.
 std::shared_ptr<const CompiledModel> read_plan(std::string_view bytes, std::span<const std::byte> weights,
                                                std::span<const cpu::KernelFn> code,
-                                               const std::shared_ptr<const void>& owner);
-
-/// BLAKE3, in hexadecimal digits.
-std::string content_hash(std::string_view bytes);
+                                               const std::shared_ptr<const void>& owner,
+                                               const std::function<MakeFallback()>& fallback = {});
 
 }  // namespace tilewright::artifact

@@ -20,6 +20,15 @@ namespace {
 
 using testing::HasSubstr;
 
+/// What plans are saved with.
+ModelOrigin origin() {
+    ModelOrigin o{"0123", {}};
+    o.info.producer = "test";
+    o.info.version = -7;
+    o.info.metadata = {{"author", ""}, {"licence", "none\n"}};
+    return o;
+}
+
 /// Weights as they lie in a file, and the functions of a model that is compiled in this process.
 struct Saved {
     PlanFile plan;
@@ -27,7 +36,7 @@ struct Saved {
     std::span<const std::byte> content;
     std::vector<cpu::KernelFn> code;
 
-    explicit Saved(const std::shared_ptr<const CompiledModel>& model) : plan(write_plan(model, "0123")) {
+    explicit Saved(const std::shared_ptr<const CompiledModel>& model) : plan(write_plan(model, origin())) {
         const Weights& w = plan.weights;
         weights = std::make_shared<std::vector<std::byte>>(w.bytes + 128);
         std::byte* start = weights->data() + (64 - reinterpret_cast<uintptr_t>(weights->data()) % 64);
@@ -60,7 +69,7 @@ void expect_same_runs(const std::shared_ptr<const CompiledModel>& model,
             EXPECT_EQ(a.last_flops(), b.last_flops());
         }
     }
-    EXPECT_EQ(write_plan(read, "0123").bytes, saved.plan.bytes);
+    EXPECT_EQ(write_plan(read, origin()).bytes, saved.plan.bytes);
 }
 
 TEST(PlanFile, OfRandomProgramsRunsTheSame) {
@@ -173,16 +182,19 @@ TEST(PlanFile, SaysWhatItIs) {
     options.isa = "avx2";
     const Saved saved(compile_program(test::recurrences({}), options));
     const About about = read_about(saved.plan.bytes);
-    EXPECT_EQ(about.model_hash, "0123");
+    EXPECT_EQ(about.origin.hash, "0123");
+    EXPECT_EQ(about.origin.info.producer, "test");
+    EXPECT_EQ(about.origin.info.version, -7);
+    EXPECT_EQ(about.origin.info.metadata, origin().info.metadata);
     EXPECT_THAT(about.compiler, HasSubstr("Tilewright"));
-    EXPECT_EQ(about.isa, VectorIsa::avx2);
+    EXPECT_EQ(about.platform.isa, VectorIsa::avx2);
 }
 
 TEST(PlanFile, IsNotMadeOfModelsWithoutCode) {
     CompileOptions options;
     options.code = false;
     const auto model = compile_program(test::recurrences({}), options);
-    EXPECT_THROW(write_plan(model, ""), ModelError);
+    EXPECT_THROW(write_plan(model, {}), ModelError);
 }
 
 TEST(PlanFile, RefusesOperatorsThatHaveNoText) {
@@ -198,7 +210,7 @@ TEST(PlanFile, RefusesOperatorsThatHaveNoText) {
     b.set_outputs({b.emit_opaque(std::make_shared<Secret>(), {x}, {{DType::F32, {4}}}, "y").front()});
     const auto model = compile_program(p, {});
     try {
-        write_plan(model, "");
+        write_plan(model, {});
         FAIL();
     } catch (const ModelError& e) {
         EXPECT_THAT(e.what(), HasSubstr("Secret()"));

@@ -2,11 +2,19 @@
 // The fields of a compiled model, in order (byte_stream.h). What only compilation reads is left out: tensor
 // expressions, origins, tile programs, reports.
 
+#include <algorithm>
+#include <utility>
+
 #include "artifact/byte_stream.h"
 #include "artifact/plan_file.h"
-#include "ops/opaque_text.h"
+#include "opaque/text.h"
 
 namespace tilewright::artifact {
+
+// The header: magic, format version, size of the content, its hash; then the content.
+inline constexpr std::string_view kPlanMagic("TWPLAN\r\n", 8);
+inline constexpr size_t kHashBytes = 32, kHeaderBytes = 8 + 4 + 8 + kHashBytes;
+inline constexpr uint64_t kWeightsAlignment = 64;
 
 /// Where a model's constants are written to, or read from.
 class WeightsWriter {
@@ -288,5 +296,69 @@ class PlanStream {
     uint64_t values_ = 0;  ///< of the plan whose fields are streamed
     int depth_ = 0;
 };
+
+template <class Stream>
+void stream_info(Stream& s, Field<Stream, ModelInfo> i) {
+    for (auto* text : {&i.producer, &i.graph_name, &i.domain, &i.description, &i.graph_description}) s.text(*text);
+    s.integer(i.version);
+    std::vector<std::pair<std::string, std::string>> metadata(i.metadata.begin(), i.metadata.end());
+    s.list(metadata, [&](auto& entry) {
+        s.text(entry.first);
+        s.text(entry.second);
+    });
+    if constexpr (Stream::kReads) i.metadata = {metadata.begin(), metadata.end()};
+}
+
+template <class Stream>
+void stream_about(Stream& s, Field<Stream, About> a) {
+    s.text(a.compiler);
+    s.text(a.origin.hash);
+    stream_info(s, a.origin.info);
+    s.text(a.platform.arch);
+    s.text(a.platform.cpu);
+    s.enumerator(a.platform.isa, VectorIsa::neon);
+    s.list(a.platform.features, [&](auto& f) { s.text(f); });
+}
+
+template <class Stream>
+void stream_io(Stream& s, Field<Stream, std::vector<ModelIo>> all) {
+    s.list(all, [&](auto& io) {
+        s.text(io.name);
+        s.enumerator(io.dtype, DType::U2);
+        s.list(io.shape, [&](auto& d) { s.expr(d); });
+    });
+}
+
+inline void stream_name(ByteWriter& s, const Var& v) { s.expr(Expr::var(v)); }
+inline void stream_name(ByteReader& s, Var& v) {
+    Expr e;
+    s.expr(e);
+    s.require(e.as_var().has_value(), "a name that a kernel reads");
+    v = *e.as_var();
+}
+
+template <class Stream>
+void stream_kernels(Stream& s, Field<Stream, std::vector<cpu::CompiledKernel>> all) {
+    s.list(all, [&](auto& k) {
+        s.text(k.name);
+        s.list(k.names, [&](auto& v) { stream_name(s, v); });
+        s.list(k.grid, [&](auto& e) { s.expr(e); });
+        s.integer(k.scratch_bytes);
+        s.require(k.scratch_bytes >= 0 && k.scratch_bytes < int64_t{1} << 40, "a kernel's scratch memory");
+    });
+}
+
+template <class Stream>
+void stream_model(Stream& s, typename PlanStream<Stream>::Constants& constants,
+                  Field<Stream, CompiledModel::Impl> model) {
+    stream_io(s, model.inputs);
+    stream_io(s, model.outputs);
+    s.flag(model.keep_subnormals);
+    stream_kernels(s, model.code);
+    PlanStream<Stream>(s, constants, model.code.size()).plan(model.plan);
+    s.require(model.inputs.size() == model.plan.program.inputs.size() &&
+                  model.outputs.size() == model.plan.program.outputs.size(),
+              "the plan's inputs and outputs to be the model's");
+}
 
 }  // namespace tilewright::artifact

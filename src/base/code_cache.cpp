@@ -20,6 +20,10 @@ namespace {
 // File format: the mark, the length of the key text, the key text, the code, the keyed hash of everything before it.
 constexpr std::string_view kMark = "twcode2\n";
 constexpr std::string_view kSuffix = ".code";
+// Files of objects: the object, its data, the key text, the lengths of these three, the keyed hash of everything before
+// it, the mark.
+constexpr std::string_view kObjectMark = "twmodel1", kObjectSuffix = ".model";
+constexpr size_t kObjectTail = 3 * sizeof(uint64_t);
 constexpr const char* kKeyFile = "key";
 constexpr size_t kNameDigits = 32, kHashBytes = 32;
 constexpr int kMakeRoom = 16;                          // files added between two checks of the total size
@@ -68,13 +72,28 @@ Kind kind_of(std::string_view name) {
             static_cast<size_t>(std::find_if(name.begin(), name.end(),
                                              [](char c) { return (c < '0' || c > '9') && (c < 'a' || c > 'f'); }) -
                                 name.begin());
-        if (digits != kNameDigits || name.substr(digits, kSuffix.size()) != kSuffix) return Kind::foreign;
-        rest = name.substr(digits + kSuffix.size());
+        if (digits != kNameDigits) return Kind::foreign;
+        rest = name.substr(digits);
+        if (!rest.starts_with(kSuffix) && !rest.starts_with(kObjectSuffix)) return Kind::foreign;
+        rest.remove_prefix(rest.starts_with(kSuffix) ? kSuffix.size() : kObjectSuffix.size());
         if (rest.empty()) return Kind::code;
     }
     const auto writer = writer_of(rest);
     if (!writer) return Kind::foreign;
     return ::kill(*writer, 0) != 0 && errno == ESRCH ? Kind::abandoned : Kind::temporary;
+}
+
+bool read_at(int fd, void* to, size_t bytes, uint64_t at) {
+    auto* next = static_cast<char*>(to);
+    while (bytes > 0) {
+        const ssize_t got = ::pread(fd, next, bytes, static_cast<off_t>(at));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        next += got;
+        at += static_cast<uint64_t>(got);
+        bytes -= static_cast<size_t>(got);
+    }
+    return true;
 }
 
 /// The folder's key, created if there is none yet.
@@ -130,17 +149,17 @@ const PrivateFolder* CodeCache::folder(bool make) const {
     return nullptr;
 }
 
-std::string CodeCache::name_of(std::string_view made_of) const {
+std::string CodeCache::name_of(std::string_view made_of, std::string_view suffix) const {
     const std::string hash = keyed_hash(key_, {"name\n", made_of});
     std::string name;
     for (size_t k = 0; k < kNameDigits / 2; ++k) name += fmt::format("{:02x}", static_cast<unsigned char>(hash[k]));
-    return name.append(kSuffix);
+    return name.append(suffix);
 }
 
 std::optional<std::string> CodeCache::find(std::string_view made_of) const {
     const PrivateFolder* folder = this->folder(false);
     if (folder == nullptr) return std::nullopt;
-    const std::string name = name_of(made_of);
+    const std::string name = name_of(made_of, kSuffix);
     const auto bytes = folder->read(name, kMostFileBytes);
     const size_t head = kMark.size() + sizeof(uint64_t), least = head + made_of.size() + kHashBytes;
     if (!bytes || bytes->size() < least || bytes->compare(0, kMark.size(), kMark) != 0 ||
@@ -157,7 +176,7 @@ void CodeCache::keep(std::string_view made_of, std::string_view code) const {
     if (bytes + static_cast<int64_t>(kHashBytes) > kMostFileBytes) return;  // find() would reject it
     const PrivateFolder* folder = this->folder(true);
     if (folder == nullptr) return;
-    const std::string name = name_of(made_of), length = number_bytes(made_of.size());
+    const std::string name = name_of(made_of, kSuffix), length = number_bytes(made_of.size());
     try {
         folder->write(name, temporary_of(name),
                       {kMark, length, made_of, code, keyed_hash(key_, {kMark, length, made_of, code})});
@@ -166,6 +185,63 @@ void CodeCache::keep(std::string_view made_of, std::string_view code) const {
         return;
     }
     if (kept_++ % kMakeRoom == 0) make_room(*folder);
+}
+
+std::optional<CodeCache::Object> CodeCache::find_object(std::string_view made_of,
+                                                        const std::function<std::byte*(uint64_t bytes)>& memory) const {
+    const PrivateFolder* folder = this->folder(false);
+    if (folder == nullptr) return std::nullopt;
+    const std::string name = name_of(made_of, kObjectSuffix);
+    int64_t size = 0;
+    Object found;
+    found.file = folder->open_file(name, most_object_bytes(), size);
+    const size_t end = made_of.size() + kObjectTail + kHashBytes + kObjectMark.size();
+    if (!found.file || static_cast<uint64_t>(size) < end) return std::nullopt;
+    const uint64_t content = static_cast<uint64_t>(size) - end;
+    std::string tail(end, '\0');
+    if (!read_at(found.file.get(), tail.data(), tail.size(), content)) return std::nullopt;
+    const size_t lengths = made_of.size();
+    found.object_bytes = number_at(tail, lengths);
+    found.data_bytes = number_at(tail, lengths + sizeof(uint64_t));
+    if (!tail.ends_with(kObjectMark) || tail.compare(0, made_of.size(), made_of) != 0 ||
+        number_at(tail, lengths + 2 * sizeof(uint64_t)) != made_of.size() || found.object_bytes > content ||
+        found.data_bytes != content - found.object_bytes)
+        return std::nullopt;
+    std::string object(found.object_bytes, '\0');
+    std::byte* data = memory(found.data_bytes);
+    if (data == nullptr || !read_at(found.file.get(), object.data(), object.size(), 0) ||
+        !read_at(found.file.get(), data, found.data_bytes, found.object_bytes))
+        return std::nullopt;
+    const std::string_view all = tail;
+    const std::string hash = keyed_hash(
+        key_, {object, {reinterpret_cast<const char*>(data), found.data_bytes}, all.substr(0, lengths + kObjectTail)});
+    if (hash != all.substr(lengths + kObjectTail, kHashBytes)) return std::nullopt;
+    folder->touch(name);
+    return found;
+}
+
+void CodeCache::keep_object(std::string_view made_of, std::string_view object,
+                            std::span<const std::string_view> data) const {
+    uint64_t data_bytes = 0;
+    for (const std::string_view part : data) data_bytes += part.size();
+    const uint64_t bytes = object.size() + data_bytes + made_of.size() + kObjectTail + kHashBytes + kObjectMark.size();
+    if (bytes > static_cast<uint64_t>(most_object_bytes())) return;  // find_object() would reject it
+    const PrivateFolder* folder = this->folder(true);
+    if (folder == nullptr) return;
+    const std::string name = name_of(made_of, kObjectSuffix),
+                      lengths = number_bytes(object.size()) + number_bytes(data_bytes) + number_bytes(made_of.size());
+    std::vector<std::string_view> parts = {object};
+    parts.insert(parts.end(), data.begin(), data.end());
+    parts.insert(parts.end(), {made_of, lengths});
+    const std::string hash = keyed_hash(key_, parts);
+    parts.insert(parts.end(), {hash, kObjectMark});
+    try {
+        folder->write(name, temporary_of(name), parts);
+    } catch (const RuntimeError& e) {
+        warn(e.what());
+        return;
+    }
+    make_room(*folder);
 }
 
 void CodeCache::make_room(const PrivateFolder& folder) const {

@@ -34,7 +34,7 @@ std::vector<fs::path> entries(const std::string& folder) {
 }
 
 mode_t mode_of(const fs::path& path) {
-    struct stat s {};
+    struct stat s{};
     return ::lstat(path.c_str(), &s) == 0 ? s.st_mode & 07777U : 0;
 }
 
@@ -82,6 +82,68 @@ TEST(CodeCache, RejectsCorruptFiles) {
 }
 
 /// A file of a cache with another key in the place of this cache's file: complete, and valid except for the key.
+/// What find_object gives: the bytes of the file's object and the data; "nothing" where there is none.
+std::string object_in(const CodeCache& cache, const std::string& made_of) {
+    std::string data;
+    const auto found = cache.find_object(made_of, [&](uint64_t bytes) {
+        data.resize(bytes);
+        return reinterpret_cast<std::byte*>(data.data());
+    });
+    if (!found) return "nothing";
+    std::string object(found->object_bytes, ' ');
+    EXPECT_EQ(::pread(found->file.get(), object.data(), object.size(), 0), static_cast<ssize_t>(object.size()));
+    return object + "|" + data;
+}
+
+TEST(CodeCache, KeepsObjectsWithTheirData) {
+    const TemporaryFolder folder;
+    const CodeCache cache(folder.path());
+    const std::vector<std::string_view> data = {"some ", "", "data"};
+    cache.keep_object("a text", "object", data);
+    EXPECT_EQ(object_in(cache, "a text"), "object|some data");
+    EXPECT_EQ(object_in(cache, "another"), "nothing");
+    EXPECT_EQ(cache.find("a text"), std::nullopt);
+    EXPECT_FALSE(cache.find_object("a text", [](uint64_t) { return nullptr; }).has_value());
+    cache.keep_object("a text", "", {});
+    EXPECT_EQ(object_in(cache, "a text"), "|");
+}
+
+TEST(CodeCache, RejectsCorruptObjects) {
+    const TemporaryFolder folder;
+    const CodeCache cache(folder.path());
+    cache.keep_object("a text", "object", std::vector<std::string_view>{"some data"});
+    fs::path file;
+    for (const auto& entry : fs::directory_iterator(folder.path()))
+        if (entry.path().extension() == ".model") file = entry.path();
+    const std::string whole = read_whole(file);
+    for (size_t at = 0; at < whole.size(); ++at) {
+        std::string changed = whole;
+        changed[at] ^= 1;
+        for (const std::string& content : {changed, whole.substr(0, at), whole + "x"}) {
+            std::ofstream(file, std::ios::binary) << content;
+            EXPECT_EQ(object_in(cache, "a text"), "nothing") << at;
+        }
+    }
+    std::ofstream(file, std::ios::binary) << whole;
+    EXPECT_EQ(object_in(cache, "a text"), "object|some data");
+    fs::permissions(file, fs::perms::owner_read | fs::perms::group_read);
+    EXPECT_EQ(object_in(cache, "a text"), "nothing");
+}
+
+TEST(CodeCache, KeepsObjectsUpToAQuarterOfItsSize) {
+    const TemporaryFolder folder;
+    const CodeCache cache(folder.path(), 40'000);
+    const std::string large(9'000, 'x');
+    for (int k = 0; k < 8; ++k) cache.keep_object(std::to_string(k), large, {});
+    EXPECT_EQ(object_in(cache, "7"), large + "|");
+    EXPECT_EQ(object_in(cache, "0"), "nothing");
+    uintmax_t bytes = 0;
+    for (const auto& entry : fs::directory_iterator(folder.path())) bytes += entry.file_size();
+    EXPECT_LE(bytes, 41'000u);
+    cache.keep_object("larger", std::string(10'000, 'x'), {});
+    EXPECT_EQ(object_in(cache, "larger"), "nothing");
+}
+
 TEST(CodeCache, RejectsAFileUnderAnotherKey) {
     const TemporaryFolder folder, other;
     CodeCache(folder.path()).keep("a text", "code");

@@ -6,7 +6,7 @@ namespace tilewright {
 
 namespace {
 
-std::string digest(llvm_blake3_hasher& hasher, std::initializer_list<std::string_view> parts) {
+std::string digest(llvm_blake3_hasher& hasher, std::span<const std::string_view> parts) {
     for (const std::string_view part : parts) llvm_blake3_hasher_update(&hasher, part.data(), part.size());
     std::array<uint8_t, LLVM_BLAKE3_OUT_LEN> out{};
     llvm_blake3_hasher_finalize(&hasher, out.data(), out.size());
@@ -15,7 +15,7 @@ std::string digest(llvm_blake3_hasher& hasher, std::initializer_list<std::string
 
 }  // namespace
 
-std::string keyed_hash(const HashKey& key, std::initializer_list<std::string_view> parts) {
+std::string keyed_hash(const HashKey& key, std::span<const std::string_view> parts) {
     static_assert(sizeof(HashKey) == LLVM_BLAKE3_KEY_LEN);
     llvm_blake3_hasher hasher;
     llvm_blake3_hasher_init_keyed(&hasher, key.data());
@@ -25,7 +25,7 @@ std::string keyed_hash(const HashKey& key, std::initializer_list<std::string_vie
 std::string plain_hash(std::string_view bytes) {
     llvm_blake3_hasher hasher;
     llvm_blake3_hasher_init(&hasher);
-    return digest(hasher, {bytes});
+    return digest(hasher, std::span(&bytes, 1));
 }
 
 }  // namespace tilewright

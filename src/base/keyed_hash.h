@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,10 @@ namespace tilewright {
 using HashKey = std::array<uint8_t, 32>;
 
 /// BLAKE3 with the key over the concatenated parts; 32 bytes.
-std::string keyed_hash(const HashKey& key, std::initializer_list<std::string_view> parts);
+std::string keyed_hash(const HashKey& key, std::span<const std::string_view> parts);
+inline std::string keyed_hash(const HashKey& key, std::initializer_list<std::string_view> parts) {
+    return keyed_hash(key, std::span(parts.begin(), parts.size()));
+}
 /// BLAKE3 of the bytes, as b3sum computes it; 32 bytes.
 std::string plain_hash(std::string_view bytes);
 

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,9 +41,14 @@ class PrivateFolder {
     /// The bytes of a regular file that belongs to this user, is not accessible to others, has one name and at most
     /// `most` bytes. Nothing for any other file. Follows no link and never blocks on a pipe.
     std::optional<std::string> read(const std::string& name, int64_t most) const;
+    /// Such a file, opened for reading. `bytes`: its size.
+    Descriptor open_file(const std::string& name, int64_t most, int64_t& bytes) const;
     /// Creates a file of mode 0600 atomically. `temporary` is its name until it is complete. Throws RuntimeError.
+    void write(const std::string& name, const std::string& temporary, std::span<const std::string_view> parts) const;
     void write(const std::string& name, const std::string& temporary,
-               std::initializer_list<std::string_view> parts) const;
+               std::initializer_list<std::string_view> parts) const {
+        write(name, temporary, std::span(parts.begin(), parts.size()));
+    }
     /// As write, but keeps an existing file.
     void write_new(const std::string& name, const std::string& temporary,
                    std::initializer_list<std::string_view> parts) const;
@@ -60,7 +66,7 @@ class PrivateFolder {
 
   private:
     PrivateFolder(std::string path, Descriptor folder) : path_(std::move(path)), folder_(std::move(folder)) {}
-    void write_temporary(const std::string& temporary, std::initializer_list<std::string_view> parts) const;
+    void write_temporary(const std::string& temporary, std::span<const std::string_view> parts) const;
     [[noreturn]] void cannot_write(int error) const;
 
     std::string path_;

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "model/model_sources.h"
 #include "runtime/arena.h"
 #include "runtime/thread_count.h"
 
@@ -23,7 +24,10 @@ void describe_interface(CompiledModel::Impl& model, const Program& program, cons
     for (const ValueId v : program.outputs) model.outputs.push_back(io(v));
     for (size_t k = 0; k < std::min(options.output_names.size(), model.outputs.size()); ++k)
         model.outputs[k].name = options.output_names[k];
-    model.target = target_of(options);
+    model.sources->target = target_of(options);
+    const Target& t = model.sources->target;
+    model.for_gpu = t.gpu.has_value();
+    model.platform = {t.arch, t.native ? t.cpu : "", t.isa, t.native ? t.features : features_of(t.isa)};
     model.keep_subnormals = options.keep_subnormals;
 }
 
@@ -95,14 +99,15 @@ void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code)
 }
 
 void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
-    if (model.target.gpu) {
-        for (const TileProgram& t : model.kernels.kernels())
-            model.gpu_kernels.push_back(
-                cuda::generate(t, *model.target.gpu, fmt::format("kernel_{}", model.gpu_kernels.size())));
+    ModelSources& sources = *model.sources;
+    if (model.for_gpu) {
+        for (const TileProgram& t : sources.kernels.kernels())
+            sources.gpu_kernels.push_back(
+                cuda::generate(t, *sources.target.gpu, fmt::format("kernel_{}", sources.gpu_kernels.size())));
         return;
     }
     if (!options.code) return;
-    model.code = code_of(model.kernels, model.target, options);
+    model.code = code_of(sources.kernels, sources.target, options);
     prepare_constants(model.plan, model.code);
 }
 
@@ -163,7 +168,7 @@ std::shared_ptr<const CompiledModel> finished(std::unique_ptr<CompiledModel::Imp
     }
     stats.schedule_ms = model->plan.schedule_ms;
     stats.compile_ms = stats.plan_ms + stats.codegen_ms;
-    count_plan(model->plan, model->kernels.kernels().size(), stats);
+    count_plan(model->plan, model->sources->kernels.kernels().size(), stats);
     return std::make_shared<CompiledModel>(std::move(model));
 }
 

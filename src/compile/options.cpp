@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "compile/measured_costs.h"
+#include "cost/first_calibration.h"
 #include "cost/target.h"
 #include "orchestrate/options.h"
 #include "runtime/thread_count.h"
@@ -61,6 +62,12 @@ Target target_of(const CompileOptions& options) {
     if (options.numerics == Numerics::Strict) target.workers = kStrictThreads;
     target.gpu = options.gpu;
     return target;
+}
+
+void complete_machine(CompileOptions& options) {
+    if (options.machine) return;
+    options.machine =
+        options.calibrate && !options.gpu ? calibrated_target(options.note, options.warn) : current_target();
 }
 
 std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options) {

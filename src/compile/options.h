@@ -80,6 +80,8 @@ struct CompileOptions : GroupingOptions {
 /// Returns the machine to compile for: `machine` with the options' threads, instruction set and GPU. Throws ModelError
 /// for an unknown instruction set.
 Target target_of(const CompileOptions& options);
+/// Sets `machine` if it is absent: to this machine, calibrated as `calibrate` says.
+void complete_machine(CompileOptions& options);
 /// Returns the cache of machine code in CompileOptions::code_folder, or null without one.
 std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options);
 /// Returns the planning options of compile_program. `weight_bytes`: size of the constants, which determines how warm

@@ -15,8 +15,8 @@
 #include "compile/unit.h"
 #include "compile/whole_runs.h"
 #include "cost/annotate_options.h"
-#include "cost/first_calibration.h"
 #include "graph/import.h"
+#include "model/model_sources.h"
 #include "ops/lowering.h"
 #include "orchestrate/fuse.h"
 #include "orchestrate/fuse_rows.h"
@@ -37,6 +37,13 @@ namespace tilewright {
 
 namespace {
 
+/// Without inputs, outputs and plan.
+std::unique_ptr<CompiledModel::Impl> new_model() {
+    auto out = std::make_unique<CompiledModel::Impl>();
+    out->sources = std::make_shared<ModelSources>();
+    return out;
+}
+
 /// What the passes read and write.
 struct State {
     std::optional<Model> model;
@@ -52,7 +59,7 @@ struct State {
     bool planned = false;                  ///< `merge_kernels` has run: out->plan replaces the program
     double scheduled_before_ms = 0;        ///< of the schedules
     OrchestrationReport selection;
-    std::unique_ptr<CompiledModel::Impl> out = std::make_unique<CompiledModel::Impl>();
+    std::unique_ptr<CompiledModel::Impl> out = new_model();
 
     Passes::Subject subject() const;
 };
@@ -62,7 +69,7 @@ Passes::Subject State::subject() const {
         if (unit) return unit->print();
         if (!planned) return print(program);
         std::string s = out->plan.steps.empty() ? print(out->plan.program) : out->plan.print();
-        for (const TileProgram& k : out->kernels.kernels()) s += print(k);
+        for (const TileProgram& k : out->sources->kernels.kernels()) s += print(k);
         return s;
     };
     const auto faults = [this] {
@@ -236,9 +243,9 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
                  if (kernel) kernel = annotate(std::move(*kernel), annotate_options(s.planning.scheduling.target));
          }));
     pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
-        s.out->plan = merge_kernels(*s.unit, s.out->kernels);
+        s.out->plan = merge_kernels(*s.unit, s.out->sources->kernels);
         s.out->plan.schedule_ms = s.schedules->spent_ms() - s.scheduled_before_ms;
-        if (select) s.out->plan.optimal = std::move(s.selection);
+        if (select) s.out->plan.optimal = std::make_shared<OrchestrationReport>(std::move(s.selection));
         s.unit.reset();
         s.planned = true;
     });
@@ -264,11 +271,11 @@ RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr
             s.schedules = schedules;
             s.unit.emplace();
             s.unit->grouped = grouped;
-            s.out->kernels = std::move(kernels);
+            s.out->sources->kernels = std::move(kernels);
             Passes pass({}, options.skip, s.subject(), {"split_k", "merge_kernels"});
             run_pipeline(s, {}, pass, &options);
             plans.push_back(std::move(s.out->plan));
-            kernels = std::move(s.out->kernels);
+            kernels = std::move(s.out->sources->kernels);
         }
         return run_grouped(std::move(plans), kernels, options.run);
     };
@@ -280,10 +287,7 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     check_pass_names(options.passes, options.compile.skip);
     for (const auto& [name, size] : options.compile.dims)
         require_dimension(name, fmt::format("dimension {} = {}", quoted_name(name), size), dimension_names(model));
-    CompileOptions& compile = options.compile;
-    if (!compile.machine)
-        compile.machine =
-            compile.calibrate && !compile.gpu ? calibrated_target(compile.note, compile.warn) : current_target();
+    complete_machine(options.compile);
     if (options.rewrite && evaluated_as_planned(options.compile)) {
         const OrchestrateOptions evaluation = evaluation_options(options.compile);
         options.compile.schedules = std::make_shared<Schedules>(evaluation.scheduling, evaluation.kept);
@@ -306,6 +310,7 @@ Compilation compile_loaded(Model model, const PipelineOptions& given, double sta
     const PipelineOptions options = completed(given, model);
     Compilation c;
     c.info = std::move(model.info);
+    c.external_data = model.external_data;
     State s;
     s.model = std::move(model);
     Passes pass(options.passes, options.compile.skip, s.subject());
@@ -379,10 +384,10 @@ Program make_program(const Model& model, const PipelineOptions& options) {
 Plan plan_program(Program program, KernelSet& kernels, const OrchestrateOptions& options, const PassOptions& passes) {
     State s;
     s.program = std::move(program);
-    s.out->kernels = std::move(kernels);
+    s.out->sources->kernels = std::move(kernels);
     Passes pass(passes, options.skip, s.subject(), {"isolate_bodies", "merge_kernels"});
     run_pipeline(s, {}, pass, &options);
-    kernels = std::move(s.out->kernels);
+    kernels = std::move(s.out->sources->kernels);
     return std::move(s.out->plan);
 }
 

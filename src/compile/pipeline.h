@@ -44,6 +44,8 @@ struct Compilation {
     ModelInfo info;
     RewriteReport rewrites;  ///< where PipelineOptions::rewrite asked for them
     double load_ms = 0, compile_ms = 0;
+    bool external_data = false;  ///< Model::external_data
+    bool kept = false;           ///< the model was not compiled, but loaded from the code cache (compile/kept_models.h)
 };
 
 /// Throws ModelError, OptionError for passes that there are not, and RuntimeError where the machine does not suffice

@@ -12,6 +12,7 @@
 #include "compile/executable.h"
 #include "compile/pipeline.h"
 #include "cost/sampling.h"
+#include "model/model_sources.h"
 #include "model/session.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/options.h"
@@ -26,7 +27,7 @@ class Race {
     Race(const CompiledModel::Impl& model, const CompileOptions& options, std::vector<Tensor> inputs)
         : model_(model), options_(options), inputs_(std::move(inputs)) {}
 
-    void add(Plan plan, const KernelSet& kernels, const std::vector<cpu::CompiledKernel>& code) {
+    void add(Plan plan, const std::vector<cpu::CompiledKernel>& code) {
         auto impl = std::make_unique<CompiledModel::Impl>();
         impl->inputs = model_.inputs;
         impl->outputs = model_.outputs;
@@ -34,7 +35,6 @@ class Race {
         impl->plan = std::move(plan);
         prepare_constants(impl->plan, code);
         gather_constants(impl->plan);
-        impl->kernels = kernels;
         impl->code = code;
         sessions_.push_back(
             std::make_unique<Session>(std::make_shared<CompiledModel>(std::move(impl)), options_.threads));
@@ -103,9 +103,9 @@ RunPlans plan_runner(const CompiledModel::Impl& model, const CompileOptions& opt
     return [&](std::vector<Plan> plans, const KernelSet& kernels) -> std::vector<PlanTimes> {
         std::vector<Tensor> inputs = options.inputs(model.inputs);
         if (inputs.size() != model.inputs.size()) return {};
-        const std::vector<cpu::CompiledKernel> code = code_of(kernels, model.target, options);
+        const std::vector<cpu::CompiledKernel> code = code_of(kernels, model.sources->target, options);
         Race race(model, options, std::move(inputs));
-        for (Plan& plan : plans) race.add(std::move(plan), kernels, code);
+        for (Plan& plan : plans) race.add(std::move(plan), code);
         return race.run(true);
     };
 }
@@ -139,7 +139,7 @@ void keep_faster_plan(CompiledModel::Impl& model, Program program, const Compile
     if (without.scheduler == SchedulerKind::Search) without.scheduler = SchedulerKind::Auto;
     KernelSet kernels;
     Plan plan = plan_program(std::move(program), kernels, orchestrate_options(without));
-    const std::string by_estimates = print(plan, kernels), by_measurements = print(model.plan, model.kernels);
+    const std::string by_estimates = print(plan, kernels), by_measurements = print(model.plan, model.sources->kernels);
     if (by_estimates == by_measurements) return;
     std::string what = "plan with or without measurements\n" + by_estimates + by_measurements;
     std::string chosen = kDefault;
@@ -151,8 +151,8 @@ void keep_faster_plan(CompiledModel::Impl& model, Program program, const Compile
             chosen = *known;
         } else {
             Race race(model, options, std::move(inputs));
-            race.add(plan, kernels, code_of(kernels, model.target, options));
-            race.add(model.plan, model.kernels, code_of(model.kernels, model.target, options));
+            race.add(plan, code_of(kernels, model.sources->target, options));
+            race.add(model.plan, code_of(model.sources->kernels, model.sources->target, options));
             const std::vector<PlanTimes> times = race.run(false);
             if (times[1].seconds < (1 - kGain) * times[0].seconds) chosen = kMeasured;
             if (remember.keep) remember.keep(what, chosen);
@@ -164,7 +164,7 @@ void keep_faster_plan(CompiledModel::Impl& model, Program program, const Compile
     }
     if (chosen == kMeasured) return;
     model.plan = std::move(plan);
-    model.kernels = std::move(kernels);
+    model.sources->kernels = std::move(kernels);
 }
 
 }  // namespace tilewright

@@ -1,6 +1,7 @@
 #pragma once
 // Optional results in tests.
 
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -13,6 +14,11 @@ template <class T>
 T given(std::optional<T> x, const std::string& what = "") {
     if (!x) throw std::logic_error("nothing is there " + what);
     return std::move(*x);
+}
+template <class T>
+const T& given(const std::shared_ptr<const T>& x, const std::string& what = "") {
+    if (!x) throw std::logic_error("nothing is there " + what);
+    return *x;
 }
 
 }  // namespace tilewright

@@ -12,18 +12,6 @@
 namespace tilewright {
 namespace {
 
-/// The value of the first line "key : value".
-std::optional<std::string_view> field(std::string_view text, std::string_view key) {
-    while (!text.empty()) {
-        const size_t end = std::min(text.find('\n'), text.size());
-        const std::string_view line = text.substr(0, end);
-        text.remove_prefix(std::min(end + 1, text.size()));
-        const size_t colon = line.find(':');
-        if (colon != std::string_view::npos && trim(line.substr(0, colon)) == key) return trim(line.substr(colon + 1));
-    }
-    return std::nullopt;
-}
-
 template <class T>
 std::optional<T> number(std::string_view s) {
     s = trim(s);
@@ -34,61 +22,6 @@ std::optional<T> number(std::string_view s) {
 }
 
 constexpr double kUsualGhz = 3.5;  // under load, where nothing better is known
-
-// Linux's name -> LLVM's, for the features that change the code one would generate.
-constexpr std::pair<std::string_view, std::string_view> kX86Features[] = {
-    {"pni", "sse3"},
-    {"ssse3", "ssse3"},
-    {"sse4_1", "sse4.1"},
-    {"sse4_2", "sse4.2"},
-    {"popcnt", "popcnt"},
-    {"abm", "lzcnt"},
-    {"movbe", "movbe"},
-    {"bmi1", "bmi"},
-    {"bmi2", "bmi2"},
-    {"avx", "avx"},
-    {"f16c", "f16c"},
-    {"fma", "fma"},
-    {"avx2", "avx2"},
-    {"avx_vnni", "avxvnni"},
-    {"avx512f", "avx512f"},
-    {"avx512cd", "avx512cd"},
-    {"avx512bw", "avx512bw"},
-    {"avx512dq", "avx512dq"},
-    {"avx512vl", "avx512vl"},
-    {"avx512ifma", "avx512ifma"},
-    {"avx512vbmi", "avx512vbmi"},
-    {"avx512_vbmi2", "avx512vbmi2"},
-    {"avx512_vnni", "avx512vnni"},
-    {"avx512_bitalg", "avx512bitalg"},
-    {"avx512_vpopcntdq", "avx512vpopcntdq"},
-    {"avx512_bf16", "avx512bf16"},
-    {"avx512_fp16", "avx512fp16"},
-    {"amx_tile", "amx-tile"},
-    {"amx_int8", "amx-int8"},
-    {"amx_bf16", "amx-bf16"},
-    {"gfni", "gfni"},
-};
-constexpr std::pair<std::string_view, std::string_view> kArmFeatures[] = {
-    {"asimd", "neon"}, {"fp", "fp-armv8"}, {"asimdhp", "fullfp16"}, {"asimddp", "dotprod"}, {"atomics", "lse"},
-    {"sve", "sve"},    {"sve2", "sve2"},   {"i8mm", "i8mm"},        {"bf16", "bf16"},
-};
-
-std::vector<std::string> llvm_features(std::string_view flags, bool arm) {
-    std::set<std::string> found;
-    while (!flags.empty()) {
-        const size_t end = std::min(flags.find(' '), flags.size());
-        const std::string_view flag = flags.substr(0, end);
-        flags.remove_prefix(std::min(end + 1, flags.size()));
-        const auto collect = [&](const auto& table) {
-            for (const auto& [linux_name, llvm_name] : table) {
-                if (flag == linux_name) found.emplace(llvm_name);
-            }
-        };
-        arm ? collect(kArmFeatures) : collect(kX86Features);
-    }
-    return {found.begin(), found.end()};
-}
 
 /// "32K" -> 32768.
 std::optional<int64_t> cache_bytes(std::string_view text) {
@@ -113,7 +46,7 @@ std::string cpu_folder(int cpu) { return fmt::format("/sys/devices/system/cpu/cp
 
 void describe_cpu(std::string_view cpuinfo, std::string_view arch, Target& target) {
     const bool arm = arch == "aarch64";
-    const auto value = [&](std::string_view key) { return std::string(field(cpuinfo, key).value_or("?")); };
+    const auto value = [&](std::string_view key) { return std::string(cpuinfo_field(cpuinfo, key).value_or("?")); };
     target.arch = arch;
     if (arm) {
         target.cpu_id = fmt::format("{} {}/{}/{}", value("CPU implementer"), value("CPU architecture"),
@@ -122,8 +55,8 @@ void describe_cpu(std::string_view cpuinfo, std::string_view arch, Target& targe
         target.cpu_id =
             fmt::format("{} {}/{}/{}", value("vendor_id"), value("cpu family"), value("model"), value("stepping"));
     }
-    target.cpu = field(cpuinfo, "model name").value_or(target.cpu_id);
-    if (const auto flags = field(cpuinfo, arm ? "Features" : "flags")) target.features = llvm_features(*flags, arm);
+    target.cpu = cpuinfo_field(cpuinfo, "model name").value_or(target.cpu_id);
+    if (auto features = features_in(cpuinfo, arch); !features.empty()) target.features = std::move(features);
     set_isa(isa_of(target), target);
 }
 
@@ -154,8 +87,8 @@ double read_ghz(int cpu, std::string_view cpuinfo, const FileReader& read) {
     }
     // The nominal clock, on x86 that of the time stamp counter, at half of "bogomips"; the highest is more. "cpu MHz"
     // may be the present clock: it differs between readings, and so would every estimate between compilations.
-    const bool x86 = field(cpuinfo, "cpu MHz").has_value();
-    const double bogomips = x86 ? number<double>(field(cpuinfo, "bogomips").value_or("")).value_or(0) : 0;
+    const bool x86 = cpuinfo_field(cpuinfo, "cpu MHz").has_value();
+    const double bogomips = x86 ? number<double>(cpuinfo_field(cpuinfo, "bogomips").value_or("")).value_or(0) : 0;
     return std::max(bogomips / 2e3, kUsualGhz);
 }
 

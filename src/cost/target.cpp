@@ -14,44 +14,6 @@
 namespace tilewright {
 namespace {
 
-/// An instruction set; `required` are the features that a CPU must have for it, `implied` all others of such CPUs.
-struct VectorIsaRow {
-    VectorIsa isa;
-    std::string_view name, arch;
-    std::string_view llvm_name;  ///< LLVM's CPU that has it and nothing more
-    int vector_bits, vector_registers;
-    std::vector<std::string_view> required, implied;
-};
-
-/// Of each architecture from the least to the most.
-const std::vector<VectorIsaRow>& isa_rows() {
-    static const std::vector<VectorIsaRow> rows = [] {
-        const std::vector<std::string_view> avx2 = {"avx", "avx2", "bmi", "bmi2", "f16c", "fma"};
-        const std::vector<std::string_view> v3 = {"lzcnt", "movbe", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"};
-        std::vector<std::string_view> avx512 = avx2;
-        for (const char* name : {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}) avx512.emplace_back(name);
-        return std::vector<VectorIsaRow>{
-            {VectorIsa::baseline, "baseline", "x86_64", "x86-64", 128, 16, {}, {}},
-            {VectorIsa::avx2, "avx2", "x86_64", "x86-64-v3", 256, 16, avx2, v3},
-            {VectorIsa::avx512, "avx512", "x86_64", "x86-64-v4", 512, 32, avx512, v3},
-            {VectorIsa::neon, "neon", "aarch64", "generic", 128, 32, {}, {"fp-armv8", "neon"}},
-        };
-    }();
-    return rows;
-}
-
-const VectorIsaRow& row_of(VectorIsa isa) {
-    for (const VectorIsaRow& row : isa_rows())
-        if (row.isa == isa) return row;
-    internal_error(__FILE__, __LINE__, "isa", "a VectorIsa without a row");
-}
-
-#if defined(__aarch64__)
-constexpr std::string_view kHostArch = "aarch64";
-#else
-constexpr std::string_view kHostArch = "x86_64";
-#endif
-
 std::vector<CacheLevel> common_caches() {
     CacheLevel l1, l2, l3;
     l1.bytes = 32 << 10;
@@ -75,25 +37,9 @@ std::string text(const Measure& m) {
 
 }  // namespace
 
-std::string_view to_string(VectorIsa isa) { return row_of(isa).name; }
-std::string_view llvm_name(VectorIsa isa) { return row_of(isa).llvm_name; }
-
-std::optional<VectorIsa> vector_isa_from_string(std::string_view s) {
-    for (const VectorIsaRow& row : isa_rows())
-        if (row.name == s) return row.isa;
-    return std::nullopt;
-}
-
-std::vector<std::string> selectable_isas() {
-    std::vector<std::string> names;
-    for (const VectorIsaRow& row : isa_rows())
-        if (row.arch == kHostArch && !row.required.empty()) names.emplace_back(row.name);
-    return names;
-}
-
 VectorIsa isa_of(const Target& target) {
     VectorIsa best = VectorIsa::baseline;
-    for (const VectorIsaRow& row : isa_rows())
+    for (const VectorIsaRow& row : vector_isa_rows())
         if (row.arch == target.arch &&
             std::all_of(row.required.begin(), row.required.end(), [&](auto name) { return target.has(name); }))
             best = row.isa;
@@ -102,8 +48,8 @@ VectorIsa isa_of(const Target& target) {
 
 void set_isa(VectorIsa isa, Target& target) {
     target.isa = isa;
-    target.vector_bits = row_of(isa).vector_bits;
-    target.vector_registers = row_of(isa).vector_registers;
+    target.vector_bits = vector_isa_row(isa).vector_bits;
+    target.vector_registers = vector_isa_row(isa).vector_registers;
 }
 
 bool Target::has(std::string_view feature) const {
@@ -132,13 +78,11 @@ int64_t Target::resident_bytes() const {
 }
 
 Target generic_target(VectorIsa isa) {
-    const VectorIsaRow& row = row_of(isa);
+    const VectorIsaRow& row = vector_isa_row(isa);
     Target target;
     target.arch = row.arch;
     target.cpu = target.cpu_id = fmt::format("generic {}", target.arch);
-    for (const auto* names : {&row.required, &row.implied})
-        target.features.insert(target.features.end(), names->begin(), names->end());
-    std::sort(target.features.begin(), target.features.end());
+    target.features = features_of(isa);
     set_isa(isa, target);
     target.caches = common_caches();
     assume_rates(target);

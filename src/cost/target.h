@@ -10,21 +10,9 @@
 
 #include "base/dtype.h"
 #include "cost/gpu_target.h"
+#include "runtime/cpu_features.h"
 
 namespace tilewright {
-
-/// Vector instructions, by what code generation distinguishes. Each x86 level includes the one before.
-enum class VectorIsa : uint8_t {
-    baseline,  ///< x86-64 as of 2003 (SSE2, no fused multiply-add), or an unknown machine: 128 bits, 16 registers
-    avx2,      ///< AVX2, FMA, F16C, BMI2 (x86-64-v3): 256 bits, 16 registers
-    avx512,    ///< AVX-512 F, CD, BW, DQ, VL (x86-64-v4): 512 bits, 32 registers
-    neon       ///< AArch64 Advanced SIMD: 128 bits, 32 registers
-};
-std::string_view to_string(VectorIsa isa);  ///< "baseline", "avx2", ...
-std::optional<VectorIsa> vector_isa_from_string(std::string_view s);
-std::string_view llvm_name(VectorIsa isa);  ///< of the CPU that has it and nothing more: "x86-64-v3"
-/// Names of those that code can be restricted to on machines of this one's architecture.
-std::vector<std::string> selectable_isas();
 
 /// A rate or a time: the median of `samples` measurements, and how far they lie apart. An assumed value has no samples.
 struct Measure {

@@ -1,17 +1,14 @@
 #pragma once
-// What all functions of the C interface share: errors and options.
+// What all functions of the C interface share: errors, and options of more than one version.
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <new>
 #include <stdexcept>
 #include <string>
 
 #include "base/cancelled.h"
 #include "base/error.h"
-#include "compile/option_error.h"
-#include "compile/pipeline.h"
+#include "base/option_error.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright::api {
@@ -71,10 +68,5 @@ tilewright_status guarded(tilewright_error** error, F&& body) noexcept {
 /// The first `size` bytes that a caller's struct and this version's both have, into `known`, which holds the defaults.
 /// Throws InvalidArgument if the size is not that of any version, or a field that is set is not known.
 void copy_known_fields(const void* given, size_t size, size_t first, void* known, size_t known_size, const char* name);
-
-/// Throws InvalidArgument. `options` must outlive the result.
-PipelineOptions pipeline_options(const tilewright_options* options);
-/// The sample sizes. Throws InvalidArgument.
-std::map<std::string, int64_t> sample_sizes(const tilewright_options* options);
 
 }  // namespace tilewright::api

@@ -4,6 +4,7 @@
 
 #include "compile/limits.h"
 #include "driver/api_call.h"
+#include "driver/api_options.h"
 #include "driver/explain/write.h"
 #include "driver/inputs.h"
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "driver/files.h"
-#include "orchestrate/plan.h"
+#include "model/model_sources.h"
 #include "tune/canonical.h"
 
 namespace tilewright {

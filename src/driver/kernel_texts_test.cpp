@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
+#include "compile/pipeline.h"
 #include "driver/files.h"
 #include "program/builder.h"
 

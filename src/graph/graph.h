@@ -10,15 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/quoted_name.h"
 #include "base/tensor.h"
+#include "runtime/model_info.h"
 
 namespace tilewright {
 
 struct Graph;
-
-/// Formats a name from a file for messages: in single quotes, control characters and invalid UTF-8 escaped, truncated
-/// after `max_bytes` (then followed by its full length).
-std::string quoted_name(std::string_view name, size_t max_bytes = 256);
 
 /// An attribute's value. Strings are bytes; sparse tensors are expanded. A subgraph (If, Loop, Scan) refers to values
 /// of the enclosing graphs by name.
@@ -86,13 +84,6 @@ struct Graph {
     std::string print() const;
 };
 
-/// What a file says about the model.
-struct ModelInfo {
-    std::string producer, graph_name, domain, description, graph_description;
-    int64_t version = 0;
-    std::map<std::string, std::string> metadata;
-};
-
 /// A whole file.
 struct Model {
     std::string path;  ///< for messages; "<memory>" if not from a file
@@ -100,6 +91,7 @@ struct Model {
     ModelInfo info;
     int64_t ir_version = 0;
     std::map<std::string, int64_t> opsets;  ///< domain ("" = ONNX) -> version
+    bool external_data = false;             ///< some of its tensors lie in other files
     Graph graph;
 };
 

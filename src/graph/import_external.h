@@ -59,6 +59,7 @@ class ExternalFiles {
 
     /// The `bytes` bytes of `range` as a tensor of U8. All checks precede the allocation.
     Tensor read(const ExternalRange& range, uint64_t bytes, const std::string& what);
+    bool used() const { return !open_location_.empty(); }  ///< by read()
 
   private:
     void open(const std::string& location, const std::string& what);

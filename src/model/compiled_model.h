@@ -9,13 +9,20 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/kernel.h"
-#include "backend/cuda/kernel.h"
 #include "base/tensor.h"
-#include "orchestrate/plan.h"
+#include "program/plan.h"
 #include "program/program.h"
+#include "runtime/cpu_features.h"
+#include "runtime/kernel.h"
 
 namespace tilewright {
+
+struct ModelSources;
+struct Target;
+struct TileProgram;
+namespace cuda {
+struct KernelText;
+}
 
 struct ModelIo {
     std::string name;
@@ -33,6 +40,8 @@ struct CompileStats {
 
 /// Of the constants of a program, without those of its bodies.
 int64_t bytes_of_constants(const Program& program);
+/// 1 more than the last kernel that a step calls; 0: none does.
+size_t kernels_called(const Plan& plan);
 /// Sets what the statistics have of a plan: kernels, steps and weight_bytes.
 void count_plan(const Plan& plan, size_t kernels, CompileStats& stats);
 
@@ -46,14 +55,17 @@ class CompiledModel {
     const std::vector<ModelIo>& outputs() const;
     const CompileStats& stats() const;
     const Plan& plan() const;
-    /// The different kernels, by KernelCall::kernel.
+    const Impl& impl() const { return *impl_; }
+
+    // Of a model that this process compiled (model_sources.cpp).
+
+    /// The different kernels, by KernelCall::kernel. Empty for a model from a file.
     const std::vector<TileProgram>& kernels() const;
     /// For a GPU: the text of each of them; else empty.
     const std::vector<cuda::KernelText>& gpu_kernels() const;
-    const Target& target() const;  ///< the machine it was compiled for
+    const Target& target() const;  ///< the machine it was compiled for; none for a model from a file
     /// stage: "plan", "tiles"; "llvm", "asm" of a model for a CPU; "cuda" of one for a GPU.
     std::string dump(const std::string& stage) const;
-    const Impl& impl() const { return *impl_; }
 
   private:
     std::unique_ptr<Impl> impl_;
@@ -63,11 +75,11 @@ struct CompiledModel::Impl {
     std::vector<ModelIo> inputs, outputs;
     CompileStats stats;
     Plan plan;
-    KernelSet kernels;
     std::vector<cpu::CompiledKernel> code;  ///< for a CPU: of each kernel
-    Target target;
-    std::vector<cuda::KernelText> gpu_kernels;  ///< for a GPU: of each kernel
+    Platform platform;                      ///< that the code runs on
+    bool for_gpu = false;
     bool keep_subnormals = false;
+    std::shared_ptr<ModelSources> sources;  ///< null for a model from a file
     std::function<std::shared_ptr<const CompiledModel>()> make_fallback;
     mutable std::once_flag fallback_made;
     mutable std::shared_ptr<const CompiledModel> fallback;

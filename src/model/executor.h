@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "backend/cpu/kernel.h"
 #include "model/session.h"
-#include "orchestrate/plan.h"
+#include "program/plan.h"
 #include "runtime/arena.h"
+#include "runtime/kernel.h"
 #include "runtime/memory_limit.h"
 #include "runtime/thread_pool.h"
 

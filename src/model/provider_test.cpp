@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
 #include "compile/pipeline.h"
+#include "cost/given_test.h"
 #include "model/session.h"
 #include "orchestrate/plan.h"
 #include "program/random_program.h"
@@ -78,7 +79,7 @@ TEST_F(Library, computes_the_kernels_that_it_wins) {
     const std::vector<Tensor> inputs = random_inputs(p, 3), expected = interpret(p, inputs);
     options_.database = folder_ / "tuning.db";
     const auto first = compile_program(p, options_);
-    const ProviderReport& report = first->plan().optimal.value().provider.value();
+    const ProviderReport& report = given(first->plan().optimal).provider.value();
     EXPECT_EQ(report.name, library_->name());
     EXPECT_GE(report.measured, 3u) << report.print();
     let_it_win(options_.database);
@@ -107,7 +108,7 @@ TEST_F(Library, is_not_chosen_where_it_is_not_there_any_more) {
     options_.provider = nullptr;
     const auto model = compile_program(p, options_);
     EXPECT_EQ(provided(*model), 0u);
-    EXPECT_FALSE(model->plan().optimal.value().provider.has_value());
+    EXPECT_FALSE(given(model->plan().optimal).provider.has_value());
     const std::vector<Tensor> inputs = random_inputs(p, 3);
     EXPECT_LE(largest_difference(interpret(p, inputs), Session(model, 1).run(inputs)), 1e-4);
 }

@@ -1,13 +1,13 @@
 #include "model/session.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "model/executor.h"
-#include "model/gpu_model.h"
+#include "model/session_impl.h"
 #include "runtime/float_mode.h"
 
 namespace tilewright {
@@ -29,88 +29,39 @@ std::shared_ptr<ThreadPool> shared_pool(int threads) {
 
 }  // namespace
 
-struct Session::Impl {
-    std::shared_ptr<const CompiledModel> model;
-    std::shared_ptr<ThreadPool> pool;
-    Names names;
-    uint64_t most_memory;
-    MemoryBudget memory;
-    ExecutionContext context;
-    Arena scratch;
-    std::unique_ptr<Executor> executor;
-    std::vector<Tensor> outputs;
-    std::vector<GivenMemory> given;     ///< for the outputs of the current run
-    std::function<bool()> cancelled;    ///< of the current run
-    std::unique_ptr<Session> fallback;  ///< once a run needed it
-    std::vector<StepTime>* profile = nullptr;
-
-    std::shared_ptr<const GpuModel> gpu;
-    std::optional<GpuMemory> gpu_memory;
-    std::optional<Plan> gpu_plan;
-
-    Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most)
-        : model(std::move(m)),
-          pool(shared_pool(threads > 0 ? threads : default_thread_count())),
-          names(variables_of(model->impl().plan, model->impl().code)),
-          most_memory(most),
-          memory(most > 0 ? most : usable_memory()) {
-        const CompiledModel::Impl& impl = model->impl();
-        if (!impl.gpu_kernels.empty())
-            throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
-        if (impl.code.size() < impl.kernels.kernels().size())
-            throw RuntimeError("the model was compiled without machine code, so it cannot run");
-        int64_t scratch_bytes = 64;
-        for (const cpu::CompiledKernel& k : impl.code) {
-            context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);
-            if (k.library) scratch_bytes = std::max(scratch_bytes, k.library->scratch_bytes(pool->size()));
-        }
-        begin();
-        scratch_bytes = std::max(scratch_bytes, context.scratch_stride * pool->size());
-        memory.resize(0, static_cast<uint64_t>(scratch_bytes), false, "the kernels' scratch memory");
-        scratch.reserve(scratch_bytes);
-        context.kernels = &impl.code;
-        context.pool = pool.get();
-        context.scratch = scratch.data();
-        executor = std::make_unique<Executor>(impl.plan, context, std::vector<Var>{});
+Session::Impl::Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most)
+    : Impl(m, most, variables_of(m->impl().plan, m->impl().code)) {
+    pool = shared_pool(threads > 0 ? threads : default_thread_count());
+    const CompiledModel::Impl& impl = model->impl();
+    if (impl.for_gpu) throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
+    if (impl.code.size() < kernels_called(impl.plan))
+        throw RuntimeError("the model was compiled without machine code, so it cannot run");
+    int64_t scratch_bytes = 64;
+    for (const cpu::CompiledKernel& k : impl.code) {
+        context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);
+        if (k.library) scratch_bytes = std::max(scratch_bytes, k.library->scratch_bytes(pool->size()));
     }
+    scratch_bytes = std::max(scratch_bytes, context.scratch_stride * pool->size());
+    memory.resize(0, static_cast<uint64_t>(scratch_bytes), false, "the kernels' scratch memory");
+    scratch.reserve(scratch_bytes);
+    context.pool = pool.get();
+    context.scratch = scratch.data();
+    executor = std::make_unique<Executor>(impl.plan, context, std::vector<Var>{});
+}
 
-    Impl(std::shared_ptr<const GpuModel> m, uint64_t most)
-        : model(m->model()),
-          names(all_names(*model)),
-          most_memory(most),
-          memory(most > 0 ? most : usable_memory()),
-          gpu(std::move(m)) {
-        begin();
-        context.kernels = &model->impl().code;
-        gpu_memory.emplace(gpu->gpu(), context);
-        gpu_plan = on_gpu(model->impl().plan, *gpu, *gpu_memory);
-        executor = std::make_unique<Executor>(*gpu_plan, context, std::vector<Var>{});
-    }
+Session::Impl::Impl(std::shared_ptr<const CompiledModel> m, uint64_t most, const std::vector<Var>& vars)
+    : model(std::move(m)), names(vars), most_memory(most), memory(most > 0 ? most : usable_memory()) {
+    memory.resize(0, static_cast<uint64_t>(model->impl().stats.weight_bytes), false, "the model's weights");
+    context.names = &names;
+    context.memory = &memory;
+    context.cancelled = &cancelled;
+    context.kernels = &model->impl().code;
+}
 
-    static std::vector<Var> all_names(const CompiledModel& m) {
-        std::vector<Var> out = variables_of(m.impl().plan, m.impl().code);
-        for (const cuda::KernelText& k : m.gpu_kernels()) out.insert(out.end(), k.names.begin(), k.names.end());
-        return out;
-    }
-
-    void begin() {
-        memory.resize(0, static_cast<uint64_t>(model->impl().stats.weight_bytes), false, "the model's weights");
-        context.names = &names;
-        context.memory = &memory;
-        context.cancelled = &cancelled;
-    }
-
-    void set_inputs(const std::vector<Tensor>& inputs);
-    /// The run with the strict code.
-    void run_fallback(const std::vector<Tensor>& inputs, const RunControl& options);
-    void take_outputs(const OutputMemory& requested);
-    void take_output(size_t i, const TensorView& v);
-};
+Session::Impl::~Impl() = default;
 
 Session::Session(std::shared_ptr<const CompiledModel> model, int threads, uint64_t memory)
     : impl_(std::make_unique<Impl>(std::move(model), threads, memory)) {}
-Session::Session(std::shared_ptr<const GpuModel> model, uint64_t memory)
-    : impl_(std::make_unique<Impl>(std::move(model), memory)) {}
 Session::~Session() = default;
 
 void Session::Impl::set_inputs(const std::vector<Tensor>& inputs) {
@@ -167,7 +118,7 @@ const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inpu
     s.cancelled = options.cancelled;
     s.set_inputs(inputs);
     s.given.assign(s.model->outputs().size(), {});
-    if (!s.gpu) s.executor->place_outputs(options.output_memory, s.given);  // a GPU's outputs are copied
+    if (!s.on_gpu()) s.executor->place_outputs(options.output_memory, s.given);  // a GPU's outputs are copied
     try {
         const ScopedFloatMode mode(FloatMode::of_kernels(s.model->impl().keep_subnormals));
         s.executor->run();
@@ -192,8 +143,7 @@ std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) {
 
 double Session::last_flops() const { return impl_->context.flops; }
 int64_t Session::arena_bytes() const {
-    const int64_t device = impl_->gpu_memory ? impl_->gpu_memory->device_bytes() : 0;
-    return impl_->executor->arena_bytes() + impl_->scratch.capacity() + device;
+    return impl_->executor->arena_bytes() + impl_->scratch.capacity() + impl_->device_bytes();
 }
 void Session::set_profile(std::vector<StepTime>* profile) { impl_->profile = profile; }
 

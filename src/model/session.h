@@ -60,8 +60,9 @@ class Session {
     /// When not null, every step of later runs is timed into it.
     void set_profile(std::vector<StepTime>* profile);
 
-  private:
     struct Impl;
+
+  private:
     std::unique_ptr<Impl> impl_;
 };
 

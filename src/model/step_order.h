@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "orchestrate/plan.h"
+#include "program/plan.h"
 
 namespace tilewright {
 

@@ -3,13 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "base/error.h"
+#include "opaque/operators.h"
 #include "ops/control.h"
-#include "ops/opaque_text.h"
-#include "ops/opaque_view.h"
-#include "program/text.h"
 
 namespace tilewright::control {
 
@@ -102,30 +99,9 @@ void inline_branch(NodeContext& c, const Graph& branch) {
 
 // --- branches whose outputs differ in rank
 
-/// Passes its inputs on if the condition, its first input, has the expected value; else throws the given message.
-class RequireCondition final : public OpaqueOp {
-  public:
-    RequireCondition(bool wanted, std::string message) : wanted_(wanted), message_(std::move(message)) {}
-    std::string print() const override {
-        return fmt::format("RequireCondition(wanted={}, message={})", wanted_ ? 1 : 0, name_text(message_));
-    }
-    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
-        if ((*inputs[0].as<uint8_t>() != 0) != wanted_) throw ModelError(message_);
-        for (size_t k = 1; k < inputs.size(); ++k) {
-            const TensorView out = outputs.allocate(k - 1, inputs[k].shape);
-            const size_t bytes = static_cast<size_t>(out.count()) * byte_size(out.dtype);
-            if (bytes > 0) std::memcpy(out.data, inputs[k].data, bytes);
-        }
-    }
-
-  private:
-    bool wanted_;
-    std::string message_;
-};
-
 /// Lowers only `branch`: the other one is invalid, and taking it is a run-time error.
 void lower_valid_branch(NodeContext& c, const Graph& branch, bool condition, const std::string& why_other_is_invalid) {
-    auto require = std::make_shared<RequireCondition>(
+    auto require = opaque::require_condition(
         condition, fmt::format("{}: the condition is {}, and the branch for it is invalid: {}", c.node.describe(),
                                condition ? "false" : "true", why_other_is_invalid));
     std::vector<Requirement>& required = c.b.program().requirements;
@@ -197,16 +173,3 @@ void if_lowering(NodeContext& c) {
 }
 
 }  // namespace tilewright::control
-
-namespace tilewright {
-
-std::vector<OpaqueReader> condition_readers() {
-    return {
-        {"RequireCondition",
-         [](const OpaqueText& t) -> OpaquePointer {
-             return std::make_shared<control::RequireCondition>(t.flag("wanted"), t.text("message"));
-         }},
-    };
-}
-
-}  // namespace tilewright

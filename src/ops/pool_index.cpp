@@ -1,53 +1,12 @@
 #include "ops/pool_index.h"
 
-#include <cstring>
 #include <limits>
 
 #include "base/error.h"
-#include "ops/opaque_text.h"
+#include "opaque/operators.h"
 #include "ops/scalar_math.h"
 
 namespace tilewright {
-
-namespace {
-
-/// y = 0; y[indices[i]] = x[i]
-class MaxUnpool final : public OpaqueOp {
-  public:
-    explicit MaxUnpool(size_t rank) : rank_(rank) {}
-    std::string print() const override { return fmt::format("MaxUnpool(rank={})", rank_); }
-    /// Inputs: x, indices, shape of the output, shape in which the indices count.
-    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
-        const TensorView &x = inputs[0], &indices = inputs[1];
-        const auto* dims = inputs[2].as<const int64_t>();
-        const auto* counted = inputs[3].as<const int64_t>();
-        const Shape shape(dims, dims + rank_), small(counted, counted + rank_);
-        const TensorView y = outputs.allocate(0, shape);
-        const size_t width = byte_size(y.dtype);
-        std::memset(y.data, 0, static_cast<size_t>(y.count()) * width);
-        for (int64_t i = 0, n = x.count(); i < n; ++i) {
-            int64_t p = indices.as<const int64_t>()[i], target = 0, stride = 1;
-            bool inside = p >= 0;
-            for (size_t k = rank_; k-- > 0 && inside;) {
-                const int64_t d = small[k], at = k == 0 ? p : p % d;
-                inside = at < shape[k] && at < d;
-                target += at * stride;
-                stride *= shape[k];
-                p /= d;
-            }
-            if (!inside)
-                throw ModelError(fmt::format("MaxUnpool: index {} is outside an output of shape {}",
-                                             indices.as<const int64_t>()[i], to_string(small)));
-            std::memcpy(static_cast<char*>(y.data) + static_cast<size_t>(target) * width,
-                        static_cast<const char*>(x.data) + static_cast<size_t>(i) * width, width);
-        }
-    }
-
-  private:
-    size_t rank_;
-};
-
-}  // namespace
 
 ValueId max_positions(NodeContext& c, ValueId largest, const std::vector<WindowAxis>& windows, bool column_major) {
     const Dims x = c.shape(0), image = sub_dims(x, 2, x.size() - 2);
@@ -123,16 +82,7 @@ void max_unpool(NodeContext& c) {
     const auto length = static_cast<int64_t>(x.size());
     const std::vector<ValueId> inputs = {c.in(0), c.in(1), c.b.int_values(out, {length}),
                                          c.b.int_values(counted, {length})};
-    c.out(0, c.b.emit_opaque(std::make_shared<MaxUnpool>(x.size()), inputs, {{c.dtype(0), out}}, "unpool").front());
-}
-
-std::vector<OpaqueReader> unpool_readers() {
-    return {
-        {"MaxUnpool",
-         [](const OpaqueText& t) -> OpaquePointer {
-             return std::make_shared<MaxUnpool>(static_cast<size_t>(t.integer("rank")));
-         }},
-    };
+    c.out(0, c.b.emit_opaque(opaque::max_unpool(x.size()), inputs, {{c.dtype(0), out}}, "unpool").front());
 }
 
 }  // namespace tilewright

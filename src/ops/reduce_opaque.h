@@ -1,11 +1,12 @@
 #pragma once
 // Opaque reductions: along axes unknown at compile time, and running sums and products.
 
+#include "opaque/operators.h"
 #include "ops/lowering.h"
 
 namespace tilewright {
 
-enum class Reduction : uint8_t { Sum, Prod, Max, Min, Mean, L1, L2, SumSquare, LogSum, LogSumExp };
+using opaque::Reduction;
 
 /// Input 0 reduced along the axes in input 1, read at run time.
 ValueId reduce_at_run_time(NodeContext& c, Reduction kind, bool keep_dims);

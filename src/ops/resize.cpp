@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "opaque/resize_table.h"
 #include "ops/families.h"
-#include "ops/resize_table.h"
 #include "ops/scalar_math.h"
 
 namespace tilewright {

@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-#include "ops/resize_table.h"
+#include "opaque/resize_table.h"
 #include "ops/rule_test.h"
 
 namespace tilewright {

@@ -81,6 +81,25 @@ TEST_F(CacheCommand, WarnsOnceAboutAnUnusableCache) {
                                  Not(HasSubstr("error"))));
 }
 
+TEST_F(CacheCommand, LoadsWhatAnEarlierCommandCompiled) {
+    const auto outputs = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = {"run", "attention.onnx", "--output-dir", "out"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Result r = run(arguments);
+        EXPECT_EQ(r.status, 0) << r.err;
+        return r.out;
+    };
+    EXPECT_THAT(outputs({}), HasSubstr("compiled in"));
+    const std::string compiled = place_.read("out/out.npy");
+    EXPECT_THAT(outputs({}), HasSubstr("attention.onnx: loaded from the code cache in"));
+    EXPECT_EQ(place_.read("out/out.npy"), compiled);
+    EXPECT_THAT(outputs({"--no-code-cache"}), HasSubstr("compiled in"));
+    EXPECT_THAT(outputs({"--numerics", "fast"}), HasSubstr("compiled in"));
+    EXPECT_EQ(run({"bench", "attention.onnx", "--iterations", "1", "--json", "b.json"}).status, 0);
+    EXPECT_EQ(Json::parse(place_.read("b.json"))["from_cache"], true);
+    EXPECT_EQ(run({"bench", "attention.onnx", "--iterations", "1", "--kernels", "3"}).status, 0);
+}
+
 TEST_F(CacheCommand, ToleratesAFileSizeLimit) {
     for (const uint64_t bytes : {uint64_t{700}, uint64_t{1000}, uint64_t{4096}, uint64_t{40000}}) {
         SCOPED_TRACE(bytes);

@@ -9,6 +9,7 @@
 #include "backend/cpu/provider.h"
 #include "base/code_cache.h"
 #include "cost/target.h"
+#include "runtime/kernel.h"
 #include "tile/tile.h"
 
 namespace tilewright::cpu {
@@ -21,24 +22,7 @@ struct LlvmCpu {
 };
 LlvmCpu llvm_cpu(const Target& target);
 
-/// The signature of all generated code. Runs tasks [begin, end) of the kernel's grid (row-major over its parallel
-/// loops). tensors: inputs, then outputs, of TileProgram::stages. names: values of `CompiledKernel::names`. scratch:
-/// 64-byte aligned, `scratch_bytes`, private to the call.
-using KernelFn = void (*)(void* const* tensors, const int64_t* names, int64_t begin, int64_t end, void* scratch);
-
-struct CompiledKernel {
-    std::string name;
-    KernelFn run = nullptr;
-    std::vector<Var> names;            ///< symbols and scalars that the code reads, in order
-    std::vector<Expr> grid;            ///< trip counts of the parallel loops; their product is the number of tasks
-    int64_t scratch_bytes = 0;         ///< per concurrent call
-    std::shared_ptr<const void> code;  ///< keeps the machine code alive
-    std::string object;                ///< its ELF object file, whose function is `kernel`; empty unless requested
-    /// A library kernel to call instead of `run`, which is then null; all other fields but the name are then empty.
-    std::shared_ptr<const LibraryCall> library;
-};
-
-/// Compiles the kernels of one model. Thread-safe.
+/// Compiles the kernels of one model together. Thread-safe: independent calls may run at the same time.
 ///
 /// Outputs larger than the target's last-level cache are written by non-temporal stores, since they would be evicted
 /// before they are read, after evicting other data. They must be 64-byte aligned. `known`: the code cache; null: none.

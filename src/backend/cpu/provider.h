@@ -9,36 +9,9 @@
 #include <vector>
 
 #include "libraries/kernel_library.h"
+#include "runtime/kernel.h"
 
 namespace tilewright::cpu {
-
-/// One library kernel for one operation. Immutable; thread-safe.
-class LibraryCall {
-  public:
-    virtual ~LibraryCall() = default;
-
-    /// A constant input of the stages with another layout in the library; run() takes the prepared form in its place.
-    struct Prepared {
-        size_t input = 0;
-        int64_t bytes = 0;
-        friend bool operator==(const Prepared&, const Prepared&) = default;
-    };
-    virtual std::vector<Prepared> prepared() const = 0;
-    /// Writes prepared()[which]. `constant`: in the layout of the stages; `to`: 64-byte aligned.
-    virtual void prepare(size_t which, const void* constant, void* to) const = 0;
-    /// Returns the scratch bytes of one run on `threads` threads; 64-byte aligned. Throws RuntimeError as runs() does.
-    virtual int64_t scratch_bytes(int threads) const = 0;
-
-    /// The state for consecutive runs; one thread at a time.
-    class Runs {
-      public:
-        virtual ~Runs() = default;
-        /// `tensors`: inputs, then outputs, of the stages. Throws RuntimeError if the library fails.
-        virtual void run(void* const* tensors, void* scratch) = 0;
-    };
-    /// Runs on `threads` threads of the library. Throws RuntimeError.
-    virtual std::unique_ptr<Runs> runs(int threads) const = 0;
-};
 
 using KernelLibrary = tilewright::KernelLibrary<LibraryCall>;
 

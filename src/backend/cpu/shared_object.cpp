@@ -16,6 +16,7 @@
 #include "backend/cpu/elf_object.h"
 #include "backend/cpu/guarded.h"
 #include "base/error.h"
+#include "base/file_size_signal.h"
 
 namespace lld::elf {
 bool link(llvm::ArrayRef<const char*> args, llvm::raw_ostream& out, llvm::raw_ostream& errors, bool exit_early,
@@ -40,6 +41,7 @@ class LinkFolder {
     }
     LinkFolder(const LinkFolder&) = delete;
     LinkFolder& operator=(const LinkFolder&) = delete;
+    const std::string& path() const { return path_; }
 
     std::string write(const std::string& name, std::string_view bytes) const {
         const std::string path = path_ + "/" + name;
@@ -97,10 +99,7 @@ void run_linker(const std::vector<std::string>& arguments) {
     if (result.retCode != 0) throw RuntimeError("LLD: " + stream.str());
 }
 
-}  // namespace
-
-void link_shared_object(const SharedObject& object, const std::string& path) {
-    const LinkFolder folder;
+void link_to(const SharedObject& object, const LinkFolder& folder, const std::string& path) {
     std::vector<std::string> arguments = {"ld.lld",
                                           "-shared",
                                           "--build-id=none",
@@ -119,6 +118,7 @@ void link_shared_object(const SharedObject& object, const std::string& path) {
                                           "-o",
                                           path};
     run_guarded(1, [&] {
+        const NoFileSizeSignal guard;
         for (size_t k = 0; k < object.kernels.size(); ++k) {
             const std::string name = kernel_symbol(k);
             arguments.push_back(folder.write(name + ".o", renamed(object.kernels[k], name)));
@@ -131,6 +131,20 @@ void link_shared_object(const SharedObject& object, const std::string& path) {
             if (!library.empty()) arguments.push_back(library);
         run_linker(arguments);
     });
+}
+
+}  // namespace
+
+void link_shared_object(const SharedObject& object, const std::string& path) { link_to(object, LinkFolder(), path); }
+
+std::string linked_shared_object(const SharedObject& object) {
+    const LinkFolder folder;
+    const std::string path = folder.path() + "/linked.so";
+    link_to(object, folder, path);
+    std::ifstream file(path, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    if (!file || bytes.empty()) throw RuntimeError(fmt::format("cannot read '{}'", path));
+    return bytes;
 }
 
 }  // namespace tilewright::cpu

@@ -29,5 +29,7 @@ struct SharedObject {
 /// Writes the shared object to `path`. Equal arguments give equal bytes. Throws RuntimeError with LLD's messages, or if
 /// a file cannot be written.
 void link_shared_object(const SharedObject& object, const std::string& path);
+/// Its bytes.
+std::string linked_shared_object(const SharedObject& object);
 
 }  // namespace tilewright::cpu

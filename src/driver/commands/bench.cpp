@@ -55,7 +55,7 @@ double peak_memory_mb() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;)
         if (double kib = 0; word == "VmHWM:" && status >> kib) return kib / 1024.0;
-    struct rusage usage {};
+    struct rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
@@ -194,6 +194,7 @@ int command_bench(const BenchOptions& o) {
     j["latency_ms"] = latency;
     j["load_ms"] = c.load_ms;
     j["compile_ms"] = c.compile_ms;
+    j["from_cache"] = c.kept;
     j["first_run_ms"] = first;
     j["kernels"] = stats.kernels;
     j["steps"] = stats.steps;
@@ -226,8 +227,8 @@ int command_bench(const BenchOptions& o) {
         std::printf("sizes assumed: %s (--dim NAME=SIZE, --input or --data set them)\n", sizes_text(assumed).c_str());
     std::printf("latency  min %.3f  median %.3f  p90 %.3f  p99 %.3f ms\n", ms("min"), ms("median"), ms("p90"),
                 ms("p99"));
-    std::printf("load %.0f ms, compile %.0f ms, first run %.2f ms, %d kernels, %d steps\n", c.load_ms, c.compile_ms,
-                first, stats.kernels, stats.steps);
+    std::printf("load %.0f ms%s, compile %.0f ms, first run %.2f ms, %d kernels, %d steps\n", c.load_ms,
+                c.kept ? " from the code cache" : "", c.compile_ms, first, stats.kernels, stats.steps);
     std::printf("%.1f GFLOP/s, %.0f %% of the %s peak (%.0f GFLOP/s); peak memory %.0f MB\n", gflops, 100 * share,
                 peak.of.c_str(), peak.gflops, peak_rss);
     print_kernels(shares, static_cast<size_t>(o.kernels));

@@ -17,6 +17,7 @@
 #include "backend/cpu/onednn.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "compile/kept_models.h"
 #include "compile/limits.h"
 #include "cost/target.h"
 #include "driver/files.h"
@@ -325,7 +326,7 @@ class Interrupts {
   public:
     Interrupts() {
         seen_ = 0;
-        struct sigaction note {};
+        struct sigaction note{};
         note.sa_handler = [](int) { seen_ = 1; };
         note.sa_flags = static_cast<int>(SA_RESETHAND);
         ::sigaction(SIGINT, &note, &before_);
@@ -337,7 +338,7 @@ class Interrupts {
 
   private:
     static inline volatile std::sig_atomic_t seen_ = 0;
-    struct sigaction before_ {};
+    struct sigaction before_{};
 };
 
 /// "measuring a kernel of 2 stages, estimated 31 us (12 of 40), 4 s left"
@@ -358,7 +359,9 @@ Compilation compiled_before(const ModelOptions& o) {
     if (o.target != "cpu") throw CLI::ValidationError("--target", "the model is compiled already, for a CPU");
     Compilation c;
     const double start = now_ms();
-    c.model = artifact::load_model_file(o.model);
+    artifact::ModelFileInfo file = artifact::load_model_file(o.model);
+    c.model = std::move(file.model);
+    c.info = std::move(file.about.origin.info);
     c.load_ms = now_ms() - start;
     return c;
 }
@@ -408,7 +411,7 @@ Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress
                     measured, p.compile.database.empty() ? TuningDatabase::default_path() : p.compile.database));
         };
     }
-    Compilation c = compile_model(o.model, p);
+    Compilation c = o.passes.time ? compile_model(o.model, p) : compile_or_load(o.model, p);
     if (o.passes.time) print_times(c.passes);
     return c;
 }

@@ -41,7 +41,7 @@ int command_compile(const CompileCommand& o) {
     Progress progress("compiling " + o.model.model, o.model.progress || o.model.scheduler.measure);
     const Compilation c = compile(o.model, std::move(p), progress);
     progress.step("linking");
-    artifact::write_model_file(c.model, hash, o.output);
+    artifact::write_model_file(c.model, {hash, c.info}, o.output);
     const double ms = now_ms() - start;
     const artifact::ModelFileInfo written = artifact::inspect_model_file(o.output);
     std::printf("%s -> %s: %.0f ms, %u kernels, %.1f MB of weights, %.1f MB in all\n", o.model.model.c_str(),
@@ -71,24 +71,25 @@ Json described(const std::vector<ModelIo>& all, const char* what) {
 int command_inspect(const std::string& path, const std::string& json) {
     const artifact::ModelFileInfo f = artifact::inspect_model_file(path);
     const artifact::About& a = f.about;
+    const Platform& p = a.platform;
     Json j = {{"file", path},
               {"compiler", a.compiler},
               {"format", artifact::kFormatVersion},
               {"abi", artifact::kModelAbi},
-              {"model_blake3", a.model_hash},
-              {"arch", a.arch},
-              {"isa", to_string(a.isa)},
-              {"cpu", a.cpu},
-              {"features", a.features}};
+              {"model_blake3", a.origin.hash},
+              {"arch", p.arch},
+              {"isa", to_string(p.isa)},
+              {"cpu", p.cpu},
+              {"features", p.features}};
     j["inputs"] = described(f.model->inputs(), "input");
     j["outputs"] = described(f.model->outputs(), "output");
     std::printf("compiler   %s, format %u, interface %u\n", a.compiler.c_str(), artifact::kFormatVersion,
                 artifact::kModelAbi);
-    std::printf("target     %s, %s%s\n", a.arch.c_str(), std::string(to_string(a.isa)).c_str(),
-                a.cpu.empty() ? "" : fmt::format(", CPUs like {}", a.cpu).c_str());
+    std::printf("target     %s, %s%s\n", p.arch.c_str(), std::string(to_string(p.isa)).c_str(),
+                p.cpu.empty() ? "" : fmt::format(", CPUs like {}", p.cpu).c_str());
     std::printf("needs      %s\n",
-                a.features.empty() ? "nothing else" : fmt::format("{}", fmt::join(a.features, " ")).c_str());
-    std::printf("model      BLAKE3 %s\n", a.model_hash.c_str());
+                p.features.empty() ? "nothing else" : fmt::format("{}", fmt::join(p.features, " ")).c_str());
+    std::printf("model      BLAKE3 %s\n", a.origin.hash.c_str());
     std::printf("kernels    %u%s; %d steps\n", f.kernels,
                 f.model->impl().fallback_model() ? ", those of the strict model included" : "", f.model->stats().steps);
     std::printf("bytes      %llu: plan %llu, weights %llu\n", static_cast<unsigned long long>(f.file_bytes),

@@ -142,8 +142,11 @@ int command_run(const RunOptions& o) {
     const double start = now_ms();
     const std::vector<Tensor> outputs = session.run(inputs);
     const double ran = now_ms() - start;
-    std::printf("%s: loaded in %.0f ms, compiled in %.0f ms (%d kernels), ran in %.2f ms\n", o.model.model.c_str(),
-                c.load_ms, c.compile_ms, c.model->stats().kernels, ran);
+    const std::string made = c.kept
+                                 ? fmt::format("loaded from the code cache in {:.0f} ms", c.load_ms)
+                                 : fmt::format("loaded in {:.0f} ms, compiled in {:.0f} ms", c.load_ms, c.compile_ms);
+    std::printf("%s: %s (%d kernels), ran in %.2f ms\n", o.model.model.c_str(), made.c_str(), c.model->stats().kernels,
+                ran);
     std::vector<std::string> paths;
     if (!o.output_dir.empty()) {
         std::error_code error;
@@ -180,11 +183,8 @@ int command_run(const RunOptions& o) {
         save_npz(o.output_npz, named);
         std::printf("outputs -> %s\n", o.output_npz.c_str());
     }
-    Json j = {{"model", o.model.model},
-              {"load_ms", c.load_ms},
-              {"compile_ms", c.compile_ms},
-              {"run_ms", ran},
-              {"kernels", c.model->stats().kernels},
+    Json j = {{"model", o.model.model},    {"load_ms", c.load_ms}, {"compile_ms", c.compile_ms},
+              {"from_cache", c.kept},      {"run_ms", ran},        {"kernels", c.model->stats().kernels},
               {"outputs", std::move(list)}};
     bool ok = true;
     const std::string& folder = o.data.request.folder;

@@ -105,11 +105,11 @@ struct Report {
     double compile_ms = 0;
     /// The assumed sizes of dynamic dimensions in estimates and limits; 128 for others.
     std::map<std::string, int64_t> sizes;
-    std::optional<RewriteReport> rewrites;       ///< if requested
-    std::optional<OrchestrationReport> optimal;  ///< if orchestration was optimal
-    std::vector<PrimitiveNote> primitives;       ///< those of the program, then those of control flow's bodies
-    std::vector<KernelNote> kernels;             ///< likewise, in execution order
-    size_t codes = 0;                            ///< distinct kernels
+    std::optional<RewriteReport> rewrites;               ///< if requested
+    std::shared_ptr<const OrchestrationReport> optimal;  ///< if orchestration was optimal
+    std::vector<PrimitiveNote> primitives;               ///< those of the program, then those of control flow's bodies
+    std::vector<KernelNote> kernels;                     ///< likewise, in execution order
+    size_t codes = 0;                                    ///< distinct kernels
     std::vector<StepNote> steps;
     std::vector<PlanNote> plans;  ///< this plan, the greedy one, one kernel per operator
     double launch_us = 0;         ///< of a kernel; included in plans, not in the estimates of kernels

@@ -352,7 +352,8 @@ TEST(GroupOptimally, finds_the_plan_that_it_finds_again) {
         const auto planned = [&] {
             KernelSet set;
             std::vector<std::string> out;
-            for (const KernelReport& k : given(plan_program(p, set, options).optimal).kernels)
+            const Plan plan = plan_program(p, set, options);
+            for (const KernelReport& k : given(plan.optimal).kernels)
                 out.push_back(fmt::format("{} -> {}", fmt::join(k.reads, ", "), fmt::join(k.writes, ", ")));
             return out;
         };

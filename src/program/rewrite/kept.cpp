@@ -13,14 +13,6 @@ namespace tilewright {
 
 namespace {
 
-std::string options_text(const RewriteSearch& o) {
-    const FoldOptions& f = o.rules.folding;
-    return fmt::format(
-        "rewrites by {} for {}, winograd {}, folding {} {} {} {}, {:a} {} {} {:a} {} {} {} {:a} {:a} {:a}\n",
-        build_id(), o.evaluator_key, o.rules.winograd, f.work, f.total_work, f.growth, f.slack, o.alpha, o.budget,
-        o.patience, o.growth, o.always, o.piece, o.programs, o.margin, o.inexact_margin, o.equal);
-}
-
 std::string text_of_report(const RewriteReport& r) {
     std::string text = fmt::format("report {} {} {} {} {} {} {} {} {} {}\napplied {}", r.pieces, r.distinct, r.taken,
                                    r.costed, double_text(r.before), double_text(r.after), r.planned, r.rejected_by_plan,
@@ -168,9 +160,17 @@ class Reader {
 
 }  // namespace
 
+std::string rewrite_options_text(const RewriteSearch& o) {
+    const FoldOptions& f = o.rules.folding;
+    return fmt::format(
+        "rewrites by {} for {}, winograd {}, folding {} {} {} {}, {:a} {} {} {:a} {} {} {} {:a} {:a} {:a}\n",
+        build_id(), o.evaluator_key, o.rules.winograd, f.work, f.total_work, f.growth, f.slack, o.alpha, o.budget,
+        o.patience, o.growth, o.always, o.piece, o.programs, o.margin, o.inexact_margin, o.equal);
+}
+
 std::string rewrites_key(const Program& program, const RewriteSearch& options) {
     if (!options.kept || options.evaluator_key.empty() || options.cost || build_id().empty()) return {};
-    std::string text = options_text(options);
+    std::string text = rewrite_options_text(options);
     const RewriteContext context(program);
     Program form = program;
     for (const auto& [v, tensor] : program.constants) {

@@ -1,73 +1,22 @@
-// The C interface (tilewright/tilewright.h) on top of the pipeline and sessions.
+// The part of the C interface (tilewright/tilewright.h) that needs no compiler: compiled models and their sessions. It
+// is all of the runtime library.
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 
 #include "artifact/model_file.h"
-#include "compile/limits.h"
-#include "compile/pipeline.h"
+#include "base/quoted_name.h"
 #include "driver/api_call.h"
-#include "graph/graph.h"
+#include "driver/api_model.h"
+#include "model/session.h"
+#include "runtime/memory_limit.h"
 #include "runtime/opaque.h"
 #include "runtime/thread_count.h"
 
 using namespace tilewright;
 using namespace tilewright::api;
-
-namespace {
-
-/// Inputs or outputs; owns the strings and numbers that a C caller reads.
-struct Interface {
-    struct Entry {
-        std::string name;
-        DType dtype = DType::F32;
-        std::vector<int64_t> dims;
-        std::vector<std::string> names;
-        std::vector<const char*> name_pointers;
-    };
-    std::vector<Entry> entries;
-
-    explicit Interface(const std::vector<ModelIo>& ios) : entries(ios.size()) {
-        for (size_t i = 0; i < ios.size(); ++i) {
-            Entry& e = entries[i];
-            e.name = ios[i].name;
-            e.dtype = ios[i].dtype;
-            for (const Expr d : ios[i].shape) {
-                const auto v = d.as_var();
-                e.dims.push_back(d.is_constant() ? d.constant() : -1);
-                e.names.push_back(v ? var_name(*v) : d.text());
-            }
-            for (size_t d = 0; d < e.dims.size(); ++d)
-                e.name_pointers.push_back(e.dims[d] < 0 ? e.names[d].c_str() : nullptr);
-        }
-    }
-};
-
-/// ModelInfo, and what a C caller reads of it.
-struct InfoTexts {
-    ModelInfo info;
-    std::vector<const char*> keys, values;
-
-    explicit InfoTexts(ModelInfo i) : info(std::move(i)) {
-        for (const auto& [key, value] : info.metadata) {
-            keys.push_back(key.c_str());
-            values.push_back(value.c_str());
-        }
-    }
-    InfoTexts(const InfoTexts&) = delete;
-    InfoTexts& operator=(const InfoTexts&) = delete;
-};
-
-}  // namespace
-
-struct tilewright_model {
-    std::shared_ptr<const CompiledModel> compiled;
-    Interface inputs, outputs;
-    InfoTexts info;
-};
 
 struct tilewright_session {
     std::shared_ptr<const CompiledModel> compiled;
@@ -94,12 +43,7 @@ class Use {
     std::atomic<bool>& used_;
 };
 
-tilewright_model* finish(const Compilation& c) {
-    return new tilewright_model{c.model, Interface(c.model->inputs()), Interface(c.model->outputs()),
-                                InfoTexts(c.info)};
-}
-
-tilewright_status describe(const tilewright_model* model, Interface tilewright_model::*side, size_t index,
+tilewright_status describe(const tilewright_model* model, Interface tilewright_model::* side, size_t index,
                            tilewright_io* io, tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(model, "model");
@@ -189,31 +133,12 @@ const char* tilewright_dtype_name(tilewright_dtype type) {
     return is_type(type) ? to_string(static_cast<DType>(type)).data() : "?";
 }
 
-tilewright_status tilewright_compile_file(const char* path, const tilewright_options* options, tilewright_model** model,
-                                          tilewright_error** error) {
-    return guarded(error, [&] {
-        require_pointer(path, "path");
-        require_pointer(model, "model");
-        *model = finish(compile_model(std::string(path), pipeline_options(options)));
-    });
-}
-
-tilewright_status tilewright_compile_memory(const void* bytes, size_t size, const tilewright_options* options,
-                                            tilewright_model** model, tilewright_error** error) {
-    return guarded(error, [&] {
-        require_pointer(bytes, "bytes");
-        require_pointer(model, "model");
-        *model = finish(compile_model(bytes, size, pipeline_options(options)));
-    });
-}
-
 tilewright_status tilewright_load(const char* path, tilewright_model** model, tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(path, "path");
         require_pointer(model, "model");
-        Compilation loaded;
-        loaded.model = artifact::load_model_file(path);
-        *model = finish(loaded);
+        artifact::ModelFileInfo loaded = artifact::load_model_file(path);
+        *model = new tilewright_model(std::move(loaded.model), std::move(loaded.about.origin.info));
     });
 }
 

@@ -1,4 +1,4 @@
-#include "ops/opaque_text.h"
+#include "opaque/text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

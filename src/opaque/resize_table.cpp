@@ -1,11 +1,11 @@
-#include "ops/resize_table.h"
+#include "opaque/resize_table.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "base/error.h"
-#include "ops/opaque_text.h"
+#include "opaque/text.h"
 #include "runtime/memory_limit.h"
 
 namespace tilewright {

@@ -1,0 +1,117 @@
+#include <dlfcn.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "artifact/model_file.h"
+#include "artifact/model_trailer.h"
+#include "base/error.h"
+#include "base/keyed_hash.h"
+#include "base/mapped_file.h"
+
+namespace tilewright::artifact {
+
+namespace {
+
+/// The dynamic loader trusts a file's tables: a damaged file must not reach it. Returns the size of the file.
+uint64_t check_file(const std::string& path) {
+    const MappedFile file(path);
+    const std::string_view bytes = file.bytes();
+    if (bytes.substr(0, 4) != "\177ELF") model_error("'{}' is no compiled model", path);
+    if (bytes.size() < kTrailerBytes || bytes.substr(bytes.size() - kTrailerMagic.size()) != kTrailerMagic)
+        throw ModelError(fmt::format("'{}' is no compiled model, or is cut off: its last bytes are missing", path),
+                         "`tilewright compile` makes such files; strip and similar tools damage them");
+    const std::string_view object = bytes.substr(0, bytes.size() - kTrailerBytes);
+    if (plain_hash(object) != bytes.substr(object.size(), kFileHashBytes))
+        model_error("'{}' is damaged: its content does not have the hash at its end", path);
+    return bytes.size();
+}
+
+/// The loaded file, which keeps `owner` until it is closed.
+std::shared_ptr<void> loaded(const std::string& path, std::shared_ptr<const void> owner = nullptr) {
+    void* handle = ::dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+        const char* why = ::dlerror();
+        throw RuntimeError(fmt::format("cannot load '{}': {}", path, why != nullptr ? why : "no reason given"));
+    }
+    return {handle, [owner = std::move(owner)](void* h) { ::dlclose(h); }};
+}
+
+const ModelTable& table_of(const std::shared_ptr<void>& library, const std::string& path) {
+    const auto* table = static_cast<const ModelTable*>(::dlsym(library.get(), kModelSymbol));
+    if (table == nullptr || std::string_view(table->magic, sizeof table->magic) != kTableMagic)
+        model_error("'{}' is no compiled model: it has no symbol {}", path, kModelSymbol);
+    if (table->abi != kModelAbi)
+        model_error("'{}' has version {} of the interface to its code, and this build has {}", path, table->abi,
+                    kModelAbi);
+    return *table;
+}
+
+void check_cpu(const Platform& wanted, const std::string& path) {
+    if (wanted.arch != kHostArch)
+        model_error("'{}' was compiled for {}, and this machine is {}", path, wanted.arch, kHostArch);
+    const std::vector<std::string> here = host_features();
+    std::vector<std::string> missing;
+    for (const std::string& f : wanted.features)
+        if (std::find(here.begin(), here.end(), f) == here.end()) missing.push_back(f);
+    if (!missing.empty())
+        throw ModelError(
+            fmt::format("'{}' was compiled for {}, and this CPU does not have {}", path,
+                        wanted.cpu.empty() ? std::string(to_string(wanted.isa)) : wanted.cpu, fmt::join(missing, ", ")),
+            "compile with --isa of the least CPU that it should run on");
+}
+
+ModelFileInfo described(const ModelTable& table) {
+    ModelFileInfo out;
+    out.about = read_about({table.plan, table.plan_bytes});
+    out.plan_bytes = table.plan_bytes;
+    out.weight_bytes = table.weight_bytes;
+    out.kernels = table.kernel_count;
+    return out;
+}
+
+ModelFileInfo open_model_file(const std::string& path, bool to_run) {
+    const uint64_t file_bytes = check_file(path);
+    const std::shared_ptr<void> library = loaded(path);
+    const ModelTable& table = table_of(library, path);
+    try {
+        ModelFileInfo out = described(table);
+        out.file_bytes = file_bytes;
+        if (to_run) check_cpu(out.about.platform, path);
+        out.model = read_plan({table.plan, table.plan_bytes}, {table.weights, table.weight_bytes},
+                              {table.kernels, table.kernel_count}, library);
+        return out;
+    } catch (const ModelError& e) {
+        const std::string_view what = e.what();
+        if (what.find(path) != std::string_view::npos) throw;
+        throw ModelError(fmt::format("'{}': {}", path, what), e.hint());
+    }
+}
+
+}  // namespace
+
+bool is_model_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    char magic[4] = {};
+    return file.read(magic, sizeof magic) && std::string_view(magic, 4) == "\177ELF";
+}
+
+ModelFileInfo load_model_file(const std::string& path) { return open_model_file(path, true); }
+
+ModelFileInfo inspect_model_file(const std::string& path) { return open_model_file(path, false); }
+
+ModelFileInfo load_model_object(const std::string& path, std::span<const std::byte> weights,
+                                std::shared_ptr<const void> owner, const std::function<MakeFallback()>& fallback) {
+    const std::shared_ptr<void> library = loaded(path, std::move(owner));
+    const ModelTable& table = table_of(library, path);
+    ModelFileInfo out = described(table);
+    out.weight_bytes = weights.size();
+    check_cpu(out.about.platform, path);
+    out.model =
+        read_plan({table.plan, table.plan_bytes}, weights, {table.kernels, table.kernel_count}, library, fallback);
+    return out;
+}
+
+}  // namespace tilewright::artifact

@@ -1,0 +1,19 @@
+#pragma once
+// The bytes of a compiled model's file that its writer and its reader agree on beside the table (model_file.h).
+
+#include <cstddef>
+#include <string_view>
+
+#include "artifact/model_file.h"
+
+namespace tilewright::artifact {
+
+inline constexpr std::string_view kTableMagic("TWMODEL", 8);
+// Behind the shared object: the hash of its bytes, then a magic.
+inline constexpr std::string_view kTrailerMagic("TWEND\r\n", 8);
+inline constexpr size_t kFileHashBytes = 32, kTrailerBytes = kFileHashBytes + 8;
+
+static_assert(sizeof(ModelTable) == 56 && offsetof(ModelTable, plan) == 16 && offsetof(ModelTable, weights) == 32 &&
+              offsetof(ModelTable, kernels) == 48);
+
+}  // namespace tilewright::artifact

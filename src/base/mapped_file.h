@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tilewright {
+
+/// A file's bytes, mapped.
+class MappedFile {
+  public:
+    /// Throws RuntimeError for a file that is not regular, is empty or cannot be read.
+    explicit MappedFile(const std::string& path);
+    ~MappedFile();
+    MappedFile(const MappedFile&) = delete;
+    MappedFile& operator=(const MappedFile&) = delete;
+    std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
+
+  private:
+    void* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+}  // namespace tilewright

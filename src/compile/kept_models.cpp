@@ -1,0 +1,212 @@
+#include "compile/kept_models.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "artifact/model_file.h"
+#include "base/build_id.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "compile/planned_cost.h"
+#include "graph/import.h"
+#include "program/rewrite/kept.h"
+#include "runtime/arena.h"
+
+namespace tilewright {
+
+namespace {
+
+/// A model as the user gave it, its bytes, and how it is compiled from there.
+struct Source {
+    double begun = now_ms();  ///< to be read
+    std::string hash;         ///< of the bytes
+    std::function<Compilation(const PipelineOptions&)> compile;
+    std::function<bool()> unchanged;  ///< the bytes still have this hash
+    /// The same source for as long as it is needed.
+    std::function<std::shared_ptr<const Source>()> lasting;
+};
+
+/// Whether the options ask for nothing but a model for this CPU, and always give the same.
+bool may_be_kept(const PipelineOptions& o) {
+    const CompileOptions& c = o.compile;
+    const PassOptions& p = o.passes;
+    const bool measures = c.measure || c.scheduler == SchedulerKind::Search || c.optimal.profile != Profile::None;
+    const bool prints = p.print_before_all || p.print_after_all || !p.print_before.empty() || !p.print_after.empty();
+    const bool more = o.reference || o.keep_rewritten || c.keep_refusals || c.keep_objects || !c.code || p.verify_each;
+    const bool own_costs = o.rewrite && (o.rewrite->cost || o.rewrite->evaluator);
+    return !c.code_folder.empty() && !build_id().empty() && !c.gpu && !c.provider && !measures && !prints && !more &&
+           !own_costs;
+}
+
+/// All that decides about plan and code, but the model.
+std::string text_of(const PipelineOptions& o) {
+    const CompileOptions& c = o.compile;
+    const OptimalOptions& b = c.optimal;
+    std::string text = fmt::format(
+        "{}, trials {}, {}, chains {} {} {} {} {} {:a} {} {}, numerics {}, check values {}, keep subnormals {}, "
+        "precision {}\n",
+        planned_cost_text(orchestrate_options(c)), c.trials, to_string(c.orchestrator), b.chains, b.piece_nodes,
+        b.kernel_nodes, b.most_sets, b.most_outputs, b.seconds, b.published_form, b.most_measured,
+        to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision));
+    for (const auto& [name, size] : c.dims) text += fmt::format("dim {} {}\n", name, size);
+    text += o.rewrite ? rewrite_options_text(*o.rewrite) : "no rewrites\n";
+    return text;
+}
+
+/// The key in the code cache.
+std::string key_of(const Source& source, const PipelineOptions& o) {
+    const std::string cpu = read_text_file("/proc/cpuinfo").value_or("");
+    const std::string_view flags = cpuinfo_field(cpu, kHostArch == "aarch64" ? "Features" : "flags").value_or("");
+    const Target target = target_of(o.compile);
+    return fmt::format("model {} by {} for {}\nnative {}\nflags {}\n{}", source.hash, build_id(), to_json(target),
+                       target.native, flags, text_of(o));
+}
+
+/// The file of a kept object, and the model's weights in memory.
+struct Kept {
+    CodeCache::Object object;
+    Arena weights;
+};
+
+/// A path to the open file that no earlier dlopen has had, in a spelling of its own. The dynamic linker takes a path
+/// for an object that is still loaded by the text alone, and descriptors are used again while a second copy of the
+/// handle keeps the object.
+///     fd 5, sixth call (0b101)  ->  /proc/self/.//./fd/5
+std::string path_of_its_own(int descriptor) {
+    static std::atomic<uint64_t> calls{0};
+    std::string path = "/proc/self";
+    for (uint64_t n = calls.fetch_add(1); n != 0; n /= 2) path += n % 2 == 1 ? "/." : "/";
+    return fmt::format("{}/fd/{}", path, descriptor);
+}
+
+std::optional<artifact::ModelFileInfo> kept_model(const CodeCache& cache, const std::string& key,
+                                                  const std::function<artifact::MakeFallback()>& strict) try {
+    const auto kept = std::make_shared<Kept>();
+    auto found = cache.find_object(key, [&](uint64_t bytes) {
+        kept->weights.reserve(static_cast<int64_t>(bytes) + kBufferAlignment);  // vectors at the end may be read whole
+        return kept->weights.data();
+    });
+    if (!found) return std::nullopt;
+    kept->object = std::move(*found);
+    return artifact::load_model_object(path_of_its_own(kept->object.file.get()),
+                                       {kept->weights.data(), kept->object.data_bytes}, kept, strict);
+} catch (const std::exception&) {  // it is compiled again
+    return std::nullopt;
+}
+
+Compilation compile_or_load(const Source& source, PipelineOptions options);
+
+/// The model's code that needs no checks at run time, from the beginning.
+artifact::MakeFallback strict_model(const Source& source, PipelineOptions options) {
+    options.compile.numerics = Numerics::Strict;
+    options.passes.progress = nullptr;
+    return [from = source.lasting(), options] {
+        if (!from->unchanged())
+            throw RuntimeError("the model's file has changed, and its strict code is needed for these inputs");
+        return compile_or_load(*from, options).model;
+    };
+}
+
+void keep(const CodeCache& cache, const std::string& key, const Compilation& c, const Source& source) {
+    const artifact::ModelObject object = artifact::write_model_object(c.model, {source.hash, c.info});
+    static constexpr char kZeros[64] = {};
+    std::vector<std::string_view> data;
+    uint64_t at = 0;
+    const auto pad_to = [&](uint64_t offset) {
+        for (; at < offset; at += data.back().size()) data.emplace_back(kZeros, std::min<uint64_t>(64, offset - at));
+    };
+    for (const artifact::Weights::Block& b : object.weights.blocks) {
+        pad_to(b.offset);
+        data.emplace_back(static_cast<const char*>(b.tensor.data()), b.tensor.bytes());
+        at += b.tensor.bytes();
+    }
+    pad_to(object.weights.bytes);
+    cache.keep_object(key, object.bytes, data);
+}
+
+Compilation compile_or_load(const Source& source, PipelineOptions options) {
+    complete_machine(options.compile);
+    const std::shared_ptr<const CodeCache> cache = code_cache(options.compile);
+    const std::string key = key_of(source, options);
+    if (auto file = kept_model(*cache, key, [&] { return strict_model(source, options); })) {
+        if (options.passes.progress) options.passes.progress("load_kept_model");
+        Compilation c;
+        c.model = std::move(file->model);
+        c.info = std::move(file->about.origin.info);
+        c.kept = true;
+        c.load_ms = now_ms() - source.begun;
+        return c;
+    }
+    options.compile.keep_objects = true;
+    Compilation c = source.compile(options);
+    const double compiled = now_ms();
+    try {
+        if (!c.external_data && source.unchanged()) keep(*cache, key, c, source);
+    } catch (const std::exception& e) {
+        if (options.compile.warn)
+            options.compile.warn(fmt::format("the compiled model is not kept for the next time: {}", e.what()));
+    }
+    c.compile_ms += now_ms() - compiled;
+    return c;
+}
+
+/// Empty for what cannot be read twice: a pipe must not be opened here.
+std::string hash_of_file(const std::string& path) {
+    std::error_code unknown;
+    if (!std::filesystem::is_regular_file(path, unknown)) return {};
+    try {
+        return artifact::content_hash(MappedFile(path).bytes());
+    } catch (const RuntimeError&) {
+        return {};
+    }
+}
+
+std::shared_ptr<const Source> source_of(const std::string& path) {
+    auto s = std::make_shared<Source>();
+    s->hash = hash_of_file(path);
+    s->compile = [path](const PipelineOptions& o) { return compile_model(path, o); };
+    s->unchanged = [path, hash = s->hash] { return hash_of_file(path) == hash; };
+    s->lasting = [path] { return source_of(path); };
+    return s;
+}
+
+std::shared_ptr<const Source> source_of(const void* bytes, size_t size) {
+    const std::string_view content(static_cast<const char*>(bytes), size);
+    auto s = std::make_shared<Source>();
+    s->hash = artifact::content_hash(content);
+    s->compile = [bytes, size](const PipelineOptions& o) { return compile_model(bytes, size, o); };
+    s->unchanged = [] { return true; };
+    s->lasting = [content] {
+        const auto copy = std::make_shared<const std::string>(content);
+        auto own = std::make_shared<Source>(*source_of(copy->data(), copy->size()));
+        own->compile = [copy](const PipelineOptions& o) { return compile_model(copy->data(), copy->size(), o); };
+        return std::shared_ptr<const Source>(own);
+    };
+    return s;
+}
+
+}  // namespace
+
+Compilation compile_or_load(const std::string& path, const PipelineOptions& options) {
+    if (may_be_kept(options))
+        if (const auto source = source_of(path); !source->hash.empty()) return compile_or_load(*source, options);
+    return compile_model(path, options);
+}
+
+Compilation compile_or_load(const void* bytes, size_t size, const PipelineOptions& options) {
+    return may_be_kept(options) ? compile_or_load(*source_of(bytes, size), options)
+                                : compile_model(bytes, size, options);
+}
+
+}  // namespace tilewright

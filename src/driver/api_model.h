@@ -1,0 +1,67 @@
+#pragma once
+// tilewright_model of the C interface.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/compiled_model.h"
+#include "runtime/model_info.h"
+#include "tilewright/tilewright.h"
+
+namespace tilewright::api {
+
+/// Inputs or outputs; owns the strings and numbers that a C caller reads.
+struct Interface {
+    struct Entry {
+        std::string name;
+        DType dtype = DType::F32;
+        std::vector<int64_t> dims;
+        std::vector<std::string> names;
+        std::vector<const char*> name_pointers;
+    };
+    std::vector<Entry> entries;
+
+    explicit Interface(const std::vector<ModelIo>& ios) : entries(ios.size()) {
+        for (size_t i = 0; i < ios.size(); ++i) {
+            Entry& e = entries[i];
+            e.name = ios[i].name;
+            e.dtype = ios[i].dtype;
+            for (const Expr d : ios[i].shape) {
+                const auto v = d.as_var();
+                e.dims.push_back(d.is_constant() ? d.constant() : -1);
+                e.names.push_back(v ? var_name(*v) : d.text());
+            }
+            for (size_t d = 0; d < e.dims.size(); ++d)
+                e.name_pointers.push_back(e.dims[d] < 0 ? e.names[d].c_str() : nullptr);
+        }
+    }
+};
+
+/// ModelInfo, and what a C caller reads of it.
+struct InfoTexts {
+    ModelInfo info;
+    std::vector<const char*> keys, values;
+
+    explicit InfoTexts(ModelInfo i) : info(std::move(i)) {
+        for (const auto& [key, value] : info.metadata) {
+            keys.push_back(key.c_str());
+            values.push_back(value.c_str());
+        }
+    }
+    InfoTexts(const InfoTexts&) = delete;
+    InfoTexts& operator=(const InfoTexts&) = delete;
+};
+
+}  // namespace tilewright::api
+
+struct tilewright_model {
+    std::shared_ptr<const tilewright::CompiledModel> compiled;
+    tilewright::api::Interface inputs, outputs;
+    tilewright::api::InfoTexts info;
+
+    tilewright_model(std::shared_ptr<const tilewright::CompiledModel> model, tilewright::ModelInfo i)
+        : compiled(std::move(model)), inputs(compiled->inputs()), outputs(compiled->outputs()), info(std::move(i)) {}
+};

@@ -1,0 +1,18 @@
+#pragma once
+// tilewright_options as the pipeline's options.
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "compile/pipeline.h"
+#include "tilewright/tilewright.h"
+
+namespace tilewright::api {
+
+/// Throws InvalidArgument. `options` must outlive the result.
+PipelineOptions pipeline_options(const tilewright_options* options);
+/// The sample sizes. Throws InvalidArgument.
+std::map<std::string, int64_t> sample_sizes(const tilewright_options* options);
+
+}  // namespace tilewright::api

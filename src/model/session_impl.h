@@ -1,0 +1,47 @@
+#pragma once
+// The implementation of Session: on the CPU (session.cpp), and what a session on a GPU shares with it
+// (gpu_session.cpp).
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "model/executor.h"
+#include "model/session.h"
+
+namespace tilewright {
+
+struct Session::Impl {
+    std::shared_ptr<const CompiledModel> model;
+    std::shared_ptr<ThreadPool> pool;
+    Names names;
+    uint64_t most_memory;
+    MemoryBudget memory;
+    ExecutionContext context;
+    Arena scratch;
+    std::unique_ptr<Executor> executor;
+    std::vector<Tensor> outputs;
+    std::vector<GivenMemory> given;     ///< for the outputs of the current run
+    std::function<bool()> cancelled;    ///< of the current run
+    std::unique_ptr<Session> fallback;  ///< once a run needed it
+    std::vector<StepTime>* profile = nullptr;
+
+    /// On the CPU.
+    Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most);
+    /// Without threads, scratch memory and an executor. `vars`: all that the plan mentions.
+    Impl(std::shared_ptr<const CompiledModel> m, uint64_t most, const std::vector<Var>& vars);
+    virtual ~Impl();
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+
+    virtual bool on_gpu() const { return false; }
+    virtual int64_t device_bytes() const { return 0; }  ///< of a GPU's memory
+
+    void set_inputs(const std::vector<Tensor>& inputs);
+    /// The run with the strict code.
+    void run_fallback(const std::vector<Tensor>& inputs, const RunControl& options);
+    void take_outputs(const OutputMemory& requested);
+    void take_output(size_t i, const TensorView& v);
+};
+
+}  // namespace tilewright
