@@ -34,7 +34,7 @@ std::vector<fs::path> entries(const std::string& folder) {
 }
 
 mode_t mode_of(const fs::path& path) {
-    struct stat s{};
+    struct stat s {};
     return ::lstat(path.c_str(), &s) == 0 ? s.st_mode & 07777U : 0;
 }
 
@@ -81,7 +81,6 @@ TEST(CodeCache, RejectsCorruptFiles) {
     }
 }
 
-/// A file of a cache with another key in the place of this cache's file: complete, and valid except for the key.
 /// What find_object gives: the bytes of the file's object and the data; "nothing" where there is none.
 std::string object_in(const CodeCache& cache, const std::string& made_of) {
     std::string data;
@@ -144,6 +143,7 @@ TEST(CodeCache, KeepsObjectsUpToAQuarterOfItsSize) {
     EXPECT_EQ(object_in(cache, "larger"), "nothing");
 }
 
+/// A file of a cache with another key in the place of this cache's file: complete, and valid except for the key.
 TEST(CodeCache, RejectsAFileUnderAnotherKey) {
     const TemporaryFolder folder, other;
     CodeCache(folder.path()).keep("a text", "code");

@@ -12,7 +12,7 @@ namespace tilewright {
 
 MappedFile::MappedFile(const std::string& path) {
     const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    struct stat status{};
+    struct stat status {};
     void* data = MAP_FAILED;
     if (file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
         size_ = static_cast<size_t>(status.st_size);

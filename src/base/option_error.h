@@ -4,7 +4,7 @@
 
 namespace tilewright {
 
-/// What the caller asked for does not fit the model, or names nothing that there is.
+/// An option does not fit the model, or names something that does not exist.
 class OptionError : public ModelError {
   public:
     using ModelError::ModelError;

@@ -29,7 +29,7 @@ constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 constexpr const char* kElsewhere = "name another one by XDG_CACHE_HOME";
 
 struct stat status_of(int fd, const std::string& path) {
-    struct stat s{};
+    struct stat s {};
     if (::fstat(fd, &s) != 0) unusable(path, fmt::format("cannot be examined ({})", std::strerror(errno)), kElsewhere);
     return s;
 }
@@ -57,7 +57,7 @@ Descriptor open_in(int at, const std::string& name, const std::string& path) {
     Descriptor fd(::openat(at, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (fd || errno == ENOENT) return fd;
     const int error = errno;
-    struct stat s{};
+    struct stat s {};
     if (::fstatat(at, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0) {
         if (S_ISLNK(s.st_mode)) unusable(path, "is a link", fmt::format("remove it, or {}", kElsewhere));
         if (!S_ISDIR(s.st_mode)) unusable(path, "is not a folder", fmt::format("remove it, or {}", kElsewhere));
@@ -132,7 +132,7 @@ std::optional<PrivateFolder> PrivateFolder::open(const std::string& path, bool m
 
 Descriptor PrivateFolder::open_file(const std::string& name, int64_t most, int64_t& bytes) const {
     Descriptor file(::openat(folder_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    struct stat s{};
+    struct stat s {};
     if (!file || ::fstat(file.get(), &s) != 0 || !S_ISREG(s.st_mode) || s.st_uid != ::geteuid() ||
         (s.st_mode & (S_IRWXG | S_IRWXO)) != 0 || s.st_nlink != 1 || s.st_size > most)
         return Descriptor();
@@ -203,7 +203,7 @@ std::vector<PrivateFolder::File> PrivateFolder::files() const {
         return out;
     }
     while (const dirent* entry = ::readdir(entries.get())) {  // NOLINT(concurrency-mt-unsafe): the stream is local
-        struct stat s{};
+        struct stat s {};
         if (::fstatat(folder_.get(), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode) ||
             s.st_uid != ::geteuid())
             continue;
@@ -218,7 +218,7 @@ std::optional<std::string> read_trusted_file(const std::string& path, int64_t mo
         if (errno == ENOENT) return std::nullopt;
         throw RuntimeError(std::strerror(errno));
     }
-    struct stat s{};
+    struct stat s {};
     if (::fstat(file.get(), &s) != 0) throw RuntimeError(std::strerror(errno));
     if (!S_ISREG(s.st_mode)) throw RuntimeError("it is no regular file");
     if (s.st_uid != ::geteuid() && s.st_uid != 0)

@@ -37,7 +37,7 @@ struct Source {
     std::function<std::shared_ptr<const Source>()> lasting;
 };
 
-/// Whether the options ask for nothing but a model for this CPU, and always give the same.
+/// Whether the result is a model for this CPU and nothing else, and the same for equal options.
 bool may_be_kept(const PipelineOptions& o) {
     const CompileOptions& c = o.compile;
     const PassOptions& p = o.passes;
@@ -161,7 +161,7 @@ Compilation compile_or_load(const Source& source, PipelineOptions options) {
     return c;
 }
 
-/// Empty for what cannot be read twice: a pipe must not be opened here.
+/// Empty for a file that cannot be read twice: a pipe must not be opened here.
 std::string hash_of_file(const std::string& path) {
     std::error_code unknown;
     if (!std::filesystem::is_regular_file(path, unknown)) return {};

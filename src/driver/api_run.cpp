@@ -43,7 +43,7 @@ class Use {
     std::atomic<bool>& used_;
 };
 
-tilewright_status describe(const tilewright_model* model, Interface tilewright_model::* side, size_t index,
+tilewright_status describe(const tilewright_model* model, Interface tilewright_model::*side, size_t index,
                            tilewright_io* io, tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(model, "model");

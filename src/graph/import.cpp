@@ -108,7 +108,7 @@ template <class F>
 auto with_file(const std::string& path, F&& read) {
     const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file) throw RuntimeError(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
-    struct stat status{};
+    struct stat status {};
     if (fstat(file.get(), &status) != 0)
         throw RuntimeError(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
     if (S_ISDIR(status.st_mode)) throw RuntimeError(fmt::format("cannot read {}: it is a folder", path));

@@ -19,8 +19,8 @@ template <class F>
 void map_float(NodeContext& c, const F& f, std::string_view role) {
     c.require(is_float(c.dtype(0)),
               fmt::format("a floating-point input is expected, and its type is {}", to_string(c.dtype(0))));
-    c.out(0,
-          c.b.map({c.in(0)}, c.dtype(0), [&](ScalarBody& body, Ids x) -> ScalarId { return f(Sx(body, x[0])); }, role));
+    c.out(0, c.b.map(
+                 {c.in(0)}, c.dtype(0), [&](ScalarBody& body, Ids x) -> ScalarId { return f(Sx(body, x[0])); }, role));
 }
 
 Sx sigmoid_of(Sx x) { return x.of(1) / ((-x).exp() + 1); }
@@ -36,7 +36,8 @@ void relu(NodeContext& c) {
 
 void leaky_relu(NodeContext& c) {
     const double alpha = c.node.attr_float("alpha", 0.01f);
-    map_float(c, [&](Sx x) { return (x < 0).choose(x * alpha, x); }, "leaky");
+    map_float(
+        c, [&](Sx x) { return (x < 0).choose(x * alpha, x); }, "leaky");
 }
 
 /// Before opset 7 slopes are per channel (dimension 1): [C] -> [C, 1, 1].
@@ -60,19 +61,22 @@ void prelu(NodeContext& c) {
 
 void elu(NodeContext& c) {
     const double alpha = c.node.attr_float("alpha", 1.0f);
-    map_float(c, [&](Sx x) { return elu_of(x, alpha); }, "elu");
+    map_float(
+        c, [&](Sx x) { return elu_of(x, alpha); }, "elu");
 }
 
 void selu(NodeContext& c) {
     const bool old = c.node.opset < 6;
     const double alpha = c.node.attr_float("alpha", old ? 1.6732f : 1.67326319217681884765625f);
     const double gamma = c.node.attr_float("gamma", old ? 1.0507f : 1.05070102214813232421875f);
-    map_float(c, [&](Sx x) { return elu_of(x, alpha) * gamma; }, "selu");
+    map_float(
+        c, [&](Sx x) { return elu_of(x, alpha) * gamma; }, "selu");
 }
 
 void celu(NodeContext& c) {
     const double alpha = c.node.attr_float("alpha", 1.0f);
-    map_float(c, [&](Sx x) { return (x < 0).choose((x / alpha).expm1() * alpha, x); }, "celu");
+    map_float(
+        c, [&](Sx x) { return (x < 0).choose((x / alpha).expm1() * alpha, x); }, "celu");
 }
 
 void gelu(NodeContext& c) {
@@ -91,27 +95,32 @@ void gelu(NodeContext& c) {
 
 void hard_sigmoid(NodeContext& c) {
     const double alpha = c.node.attr_float("alpha", 0.2f), beta = c.node.attr_float("beta", 0.5f);
-    map_float(c, [&](Sx x) { return (x * alpha + beta).min(1).max(0); }, "hard_sigmoid");
+    map_float(
+        c, [&](Sx x) { return (x * alpha + beta).min(1).max(0); }, "hard_sigmoid");
 }
 
 void hard_swish(NodeContext& c) {
-    map_float(c, [](Sx x) { return x * (x / 6 + 0.5).min(1).max(0); }, "hard_swish");
+    map_float(
+        c, [](Sx x) { return x * (x / 6 + 0.5).min(1).max(0); }, "hard_swish");
 }
 
 void mish(NodeContext& c) {
-    map_float(c, [](Sx x) { return x * softplus_of(x).tanh(); }, "mish");
+    map_float(
+        c, [](Sx x) { return x * softplus_of(x).tanh(); }, "mish");
 }
 
 void sigmoid(NodeContext& c) { map_float(c, sigmoid_of, "sigmoid"); }
 void softplus(NodeContext& c) { map_float(c, softplus_of, "softplus"); }
 
 void softsign(NodeContext& c) {
-    map_float(c, [](Sx x) { return x / (x.abs() + 1); }, "softsign");
+    map_float(
+        c, [](Sx x) { return x / (x.abs() + 1); }, "softsign");
 }
 
 void thresholded_relu(NodeContext& c) {
     const double alpha = c.node.attr_float("alpha", 1.0f);
-    map_float(c, [&](Sx x) { return (x > alpha).choose(x, x.of(0)); }, "threshold");
+    map_float(
+        c, [&](Sx x) { return (x > alpha).choose(x, x.of(0)); }, "threshold");
 }
 
 /// Integers are computed in double, so that a fractional bias or threshold is not truncated before the result.
@@ -129,7 +138,8 @@ void shrink(NodeContext& c) {
 
 void swish(NodeContext& c) {
     const double alpha = c.node.attr_float("alpha", 1.0f);
-    map_float(c, [&](Sx x) { return x * sigmoid_of(x * alpha); }, "swish");
+    map_float(
+        c, [&](Sx x) { return x * sigmoid_of(x * alpha); }, "swish");
 }
 
 /// swish(a) * b

@@ -55,7 +55,8 @@ double lowest(DType t) {
 void max_pool(NodeContext& c) {
     const auto windows = pool_windows(c, c.in(0));
     const DType t = c.dtype(0);
-    const ValueId y = pool(c, c.in(0), windows, Reducer::Max, t, lowest(t), [](Sx x) { return x; }, "max");
+    const ValueId y = pool(
+        c, c.in(0), windows, Reducer::Max, t, lowest(t), [](Sx x) { return x; }, "max");
     c.out(0, y);
     if (c.uses_output(1)) c.out(1, max_positions(c, y, windows, c.node.attr_int("storage_order", 0) != 0));
 }
@@ -86,7 +87,8 @@ ValueId window_counts(NodeContext& c, const std::vector<WindowAxis>& windows, bo
 ValueId average_pool(NodeContext& c, ValueId x) {
     const auto windows = pool_windows(c, x);
     const DType storage = c.b.dtype(x), t = compute_type(storage);
-    const ValueId sum = pool(c, x, windows, Reducer::Sum, t, 0, [](Sx e) { return e; }, "sum");
+    const ValueId sum = pool(
+        c, x, windows, Reducer::Sum, t, 0, [](Sx e) { return e; }, "sum");
     const bool padding_counts = c.node.attr_int("count_include_pad", 0) != 0;
     const bool all_inside = std::all_of(windows.begin(), windows.end(), [&](const WindowAxis& w) {
         const Expr hi = w.in + (padding_counts ? w.after : Expr(0));

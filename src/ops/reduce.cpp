@@ -44,7 +44,8 @@ ValueId reduced(NodeContext& c, Reducer reducer, const std::vector<int64_t>& axe
 }
 
 ValueId apply(NodeContext& c, ValueId v, DType out, ScalarOp op) {
-    return c.b.map({v}, out, [op](ScalarBody& body, Ids x) -> ScalarId { return body.unary(op, x[0]); }, to_string(op));
+    return c.b.map(
+        {v}, out, [op](ScalarBody& body, Ids x) -> ScalarId { return body.unary(op, x[0]); }, to_string(op));
 }
 
 Sx same(Sx x) { return x; }

@@ -29,6 +29,23 @@ Block::Block(const TileProgram& program, const BlockLimits& limits)
     for (const TileAxis& a : p_.axes) ranges_.push_back(AxisRange::of(a.extent));
 }
 
+Block::Grid Block::grid_loops(const std::vector<Stmt>*& body, TreePath& path) const {
+    Grid grid;
+    std::vector<Expr> remaining;
+    remaining.reserve(p_.axes.size());
+    for (const TileAxis& a : p_.axes) remaining.push_back(a.extent);
+    while (body->size() == 1) {
+        const auto* loop = std::get_if<TileLoop>(&(*body)[0].kind);
+        if (loop == nullptr || !loop->parallel) break;
+        grid.loops.push_back(loop);
+        grid.trips.push_back(variables().simplified(ceil_div(remaining[loop->axis], loop->step)));
+        remaining[loop->axis] = loop->step;
+        path.push_back(0);
+        body = &loop->body;
+    }
+    return grid;
+}
+
 std::optional<TreePath> Block::summed_through(const TreePath& path, const Compute& compute) const {
     const PrimitiveId s = compute.stage;
     const TensorExpr& e = *p_.stages.primitives[s].expr();
@@ -143,7 +160,7 @@ void Block::index_registers(Place& place, ValueId v, const std::vector<size_t>& 
 Place Block::place_of(ValueId v) const {
     if (const auto b = buffer_of(v)) return place_of(*b);
     const auto it = memory_.find(v);
-    TW_CHECK(it != memory_.end(), "value '{}' of kernel '{}' lives nowhere", p_.stages.values[v].name, p_.name);
+    TW_CHECK(it != memory_.end(), "value '{}' of kernel '{}' has no memory", p_.stages.values[v].name, p_.name);
     return it->second;
 }
 

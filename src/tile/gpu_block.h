@@ -74,6 +74,13 @@ class Block {
 
     // --- ranges
 
+    /// The parallel loops at the root of the tree, from outside to inside, and the trip count of each.
+    struct Grid {
+        std::vector<const TileLoop*> loops;
+        std::vector<Expr> trips;
+    };
+    /// `body` and `path`: of the root; afterwards of the innermost parallel loop.
+    Grid grid_loops(const std::vector<Stmt>*& body, TreePath& path) const;
     /// Buffers that live under this loop are addressed relative to where the ranges start here.
     void enter_scope(const TreePath& path);
     /// Whether the current ranges may not reach the end of what the stage reduces.

@@ -120,19 +120,8 @@ int64_t KernelGenerator::elements_of_copy(const Buffer& b) {
 }
 
 void KernelGenerator::grid(const std::vector<Stmt>*& body, TreePath& path) {
-    std::vector<const TileLoop*> loops;
-    std::vector<Expr> remaining;
-    remaining.reserve(p_.axes.size());
-    for (const TileAxis& a : p_.axes) remaining.push_back(a.extent);
-    while (body->size() == 1) {
-        const auto* loop = std::get_if<TileLoop>(&(*body)[0].kind);
-        if (loop == nullptr || !loop->parallel) break;
-        loops.push_back(loop);
-        out_.grid.push_back(v_.simplified(ceil_div(remaining[loop->axis], loop->step)));
-        remaining[loop->axis] = loop->step;
-        path.push_back(0);
-        body = &loop->body;
-    }
+    auto [loops, trips] = grid_loops(body, path);
+    out_.grid = std::move(trips);
     Expr rest = v_.add("block", {Expr(0), product(out_.grid) - 1});
     if (loops.empty()) return;
     w_.line("{} = tw::block();", v_.declaration(rest));

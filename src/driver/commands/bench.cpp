@@ -55,7 +55,7 @@ double peak_memory_mb() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;)
         if (double kib = 0; word == "VmHWM:" && status >> kib) return kib / 1024.0;
-    struct rusage usage{};
+    struct rusage usage {};
     ::getrusage(RUSAGE_SELF, &usage);
     return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }

@@ -326,7 +326,7 @@ class Interrupts {
   public:
     Interrupts() {
         seen_ = 0;
-        struct sigaction note{};
+        struct sigaction note {};
         note.sa_handler = [](int) { seen_ = 1; };
         note.sa_flags = static_cast<int>(SA_RESETHAND);
         ::sigaction(SIGINT, &note, &before_);
@@ -338,7 +338,7 @@ class Interrupts {
 
   private:
     static inline volatile std::sig_atomic_t seen_ = 0;
-    struct sigaction before_{};
+    struct sigaction before_ {};
 };
 
 /// "measuring a kernel of 2 stages, estimated 31 us (12 of 40), 4 s left"

@@ -55,19 +55,7 @@ class Walker : public Block {
     const IndexVariables& variables() const override { return vars_; }
 
     void grid(const std::vector<Stmt>*& body, TreePath& path) {
-        std::vector<const TileLoop*> loops;
-        std::vector<Expr> remaining, trips;
-        remaining.reserve(p_.axes.size());
-        for (const TileAxis& a : p_.axes) remaining.push_back(a.extent);
-        while (body->size() == 1) {
-            const auto* loop = std::get_if<TileLoop>(&(*body)[0].kind);
-            if (loop == nullptr || !loop->parallel) break;
-            loops.push_back(loop);
-            trips.push_back(vars_.simplified(ceil_div(remaining[loop->axis], loop->step)));
-            remaining[loop->axis] = loop->step;
-            path.push_back(0);
-            body = &loop->body;
-        }
+        const auto [loops, trips] = grid_loops(body, path);
         for (size_t k = 0; k < loops.size(); ++k) {
             AxisRange& r = ranges_[loops[k]->axis];
             if (r.covered_by(loops[k]->step)) continue;

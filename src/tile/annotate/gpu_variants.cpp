@@ -16,9 +16,11 @@ class Variants {
         if (const auto* compute = std::get_if<Compute>(&s.kind))
             vary(compute->micro.annotations);
         else if (const auto* load = std::get_if<Load>(&s.kind))
-            vary(*load->copy, [](Stmt& to) -> auto& { return std::get<Load>(to.kind).copy; });
+            vary(
+                *load->copy, [](Stmt & to) -> auto& { return std::get<Load>(to.kind).copy; });
         else if (const auto* store = std::get_if<Store>(&s.kind))
-            vary(*store->copy, [](Stmt& to) -> auto& { return std::get<Store>(to.kind).copy; });
+            vary(
+                *store->copy, [](Stmt & to) -> auto& { return std::get<Store>(to.kind).copy; });
         return std::move(out_);
     }
 
