@@ -100,23 +100,12 @@ void run_linker(const std::vector<std::string>& arguments) {
 }
 
 void link_to(const SharedObject& object, const LinkFolder& folder, const std::string& path) {
-    std::vector<std::string> arguments = {"ld.lld",
-                                          "-shared",
-                                          "--build-id=none",
-                                          "-z",
-                                          "now",
-                                          "-z",
-                                          "relro",
-                                          "-z",
-                                          "noexecstack",
-                                          "--hash-style=gnu",
-                                          "--no-undefined",
-                                          "--discard-all",
-                                          "--strip-all",
-                                          "--as-needed",
-                                          "--orphan-handling=place",
-                                          "-o",
-                                          path};
+    std::vector<std::string> arguments = {"ld.lld", "-shared", "--build-id=none", "-z", "now", "-z", "relro", "-z",
+                                          "noexecstack", "--hash-style=gnu", "--no-undefined", "--discard-all",
+                                          "--strip-all", "--as-needed", "--orphan-handling=place",
+                                          // LLD 19 keeps a pointer to this symbol from the last link that had it, and
+                                          // writes through it: every link has it.
+                                          "--undefined=_GLOBAL_OFFSET_TABLE_", "-o", path};
     run_guarded(1, [&] {
         const NoFileSizeSignal guard;
         for (size_t k = 0; k < object.kernels.size(); ++k) {
