@@ -37,6 +37,7 @@ void Passes::operator()(const PassInfo& pass, const std::function<void()>& run) 
     const double start = now_ms();
     run();
     times_.push_back({std::string(pass.name), now_ms() - start});
+    if (options_.after) options_.after(std::string(pass.name), subject_.result());
     if (options_.verify_each) {
         const std::vector<std::string> faults = subject_.faults();
         TW_CHECK(faults.empty(), "after {}: {}", pass.name, faults[0]);

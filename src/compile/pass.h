@@ -8,12 +8,24 @@
 
 namespace tilewright {
 
+struct Plan;
+struct Program;
+struct Unit;
+
 /// What a pass is, as `tilewright passes` lists it.
 struct PassInfo {
     std::string_view name;
     std::string_view what;  ///< one line
     bool on = true;         ///< false: the options of this compilation leave it out
     bool required = false;  ///< there is nothing to run without it: it cannot be skipped
+};
+
+/// What is compiled, as a pass leaves it: a program, from `isolate_bodies` on a unit (compile/unit.h), and from
+/// `merge_kernels` on a plan. The others are null.
+struct PassResult {
+    Program* program = nullptr;
+    Unit* unit = nullptr;
+    Plan* plan = nullptr;
 };
 
 struct PassOptions {
@@ -24,6 +36,9 @@ struct PassOptions {
     /// Where printed text goes: "after fuse", and the text. Needed where something is to be printed.
     std::function<void(const std::string& when, const std::string& text)> print;
     std::function<void(const std::string& pass)> progress;  ///< called with the name of each pass that begins
+    /// Called with the name of each pass that has run. It may keep a copy of what the pass leaves. A test that plants a
+    /// fault edits it; no command does.
+    std::function<void(const std::string& pass, const PassResult& result)> after;
 };
 
 struct PassTime {
@@ -43,6 +58,7 @@ class Passes {
     struct Subject {
         std::function<std::string()> text;
         std::function<std::vector<std::string>()> faults;  ///< of the verifier; empty: none
+        std::function<PassResult()> result = {};           ///< needed where PassOptions::after is given
     };
     Passes(const PassOptions& options, std::vector<std::string> skip, Subject subject, PassRange range = {});
     /// Runs nothing; infos() are those of all passes that were given.

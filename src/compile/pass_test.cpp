@@ -102,6 +102,17 @@ TEST(Passes, TellWhatBegins) {
     EXPECT_EQ(begun, "abd");
 }
 
+TEST(Passes, ShowWhatEachLeaves) {
+    Letters l;
+    PassOptions o;
+    std::vector<std::string> seen;
+    o.after = [&](const std::string& name, const PassResult&) { seen.push_back(name + ": " + l.text); };
+    Passes pass(o, {"d"},
+                {[&] { return l.text; }, [] { return std::vector<std::string>(); }, [] { return PassResult(); }});
+    l.run(pass);
+    EXPECT_THAT(seen, ElementsAre("a: a", "b: ab"));
+}
+
 TEST(Passes, AreListedWithoutRunning) {
     Letters l;
     Passes pass;

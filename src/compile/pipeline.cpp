@@ -61,10 +61,10 @@ struct State {
     OrchestrationReport selection;
     std::unique_ptr<CompiledModel::Impl> out = new_model();
 
-    Passes::Subject subject() const;
+    Passes::Subject subject();
 };
 
-Passes::Subject State::subject() const {
+Passes::Subject State::subject() {
     const auto text = [this] {
         if (unit) return unit->print();
         if (!planned) return print(program);
@@ -76,7 +76,12 @@ Passes::Subject State::subject() const {
         if (unit) return unit->faults();
         return verify(planned ? out->plan.program : program);
     };
-    return {text, faults};
+    const auto result = [this]() -> PassResult {
+        if (unit) return {nullptr, &*unit, nullptr};
+        if (planned) return {nullptr, nullptr, &out->plan};
+        return {&program, nullptr, nullptr};
+    };
+    return {text, faults, result};
 }
 
 LowerOptions lowering_options(const CompileOptions& options) {
@@ -125,6 +130,7 @@ std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lower
     options.compile.numerics = Numerics::Strict;
     options.compile.schedules = nullptr;
     options.passes.progress = nullptr;
+    options.passes.after = nullptr;
     options.passes.print = nullptr;
     options.passes.print_before = options.passes.print_after = {};
     options.passes.print_before_all = options.passes.print_after_all = false;

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "compile/unit.h"
 #include "ops/rule_test.h"
 #include "orchestrate/layouts.h"
 #include "program/random_program.h"
@@ -187,6 +188,24 @@ TEST(Pipeline, KeepsTheRewrittenProgramWhereItIsWanted) {
     const Compilation c = compile_model(convolution(), o);
     const std::vector<Tensor> inputs = inputs_of(c);
     EXPECT_LE(largest_difference(interpret(c.program, inputs), interpret(c.rewritten, inputs)), 1e-4);
+}
+
+TEST(Pipeline, LeavesAProgramOfTheModelAfterEachPass) {
+    for (Model (*const make)() : {&convolution, &recurrence}) {
+        const std::vector<Tensor> inputs = {make == &recurrence ? values({5, 2, 16}) : values({2, 8, 16, 16})};
+        const Tensor expected = interpret(lower_model(make(), {}), inputs)[0];
+        PipelineOptions options;
+        std::vector<std::string> seen;
+        options.passes.after = [&](const std::string& pass, const PassResult& r) {
+            EXPECT_EQ((r.program != nullptr) + (r.unit != nullptr) + (r.plan != nullptr), 1) << pass;
+            if (r.plan != nullptr) return;
+            const Program p = r.unit != nullptr ? r.unit->whole_program() : *r.program;
+            EXPECT_LT(largest_difference({expected}, interpret(p, inputs)), 1e-5) << pass;
+            seen.push_back(pass);
+        };
+        compile_model(make(), options);
+        EXPECT_THAT((std::vector<std::string>{"lower", "rewrite", "apply_layouts", "schedule"}), IsSubsetOf(seen));
+    }
 }
 
 }  // namespace

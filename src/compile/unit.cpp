@@ -192,6 +192,21 @@ Unit& Unit::body(const Program* program) const {
     return *it->second;
 }
 
+Program Unit::whole_program() const {
+    Program whole = program();
+    const auto replace = [this](std::shared_ptr<const Program>& of) {
+        of = std::make_shared<const Program>(body(of.get()).whole_program());
+    };
+    for (Primitive& p : whole.primitives) {
+        if (auto* branch = std::get_if<If>(&p.kind)) {
+            replace(branch->then_branch);
+            replace(branch->else_branch);
+        }
+        if (auto* loop = std::get_if<Loop>(&p.kind)) replace(loop->body);
+    }
+    return whole;
+}
+
 std::string Unit::print() const {
     std::string text = tilewright::print(program());
     for (const auto& [v, layout] : layouts)

@@ -36,6 +36,8 @@ struct Unit {
 
     const Program& program() const { return scheduled ? plan.program : grouped.program; }
     Unit& body(const Program* program) const;
+    /// program(), with the bodies of its control flow as their units have left them.
+    Program whole_program() const;
     /// Calls `f` for this unit, then for its bodies.
     template <class F>
     void each(const F& f) {

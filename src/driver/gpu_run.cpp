@@ -7,7 +7,6 @@
 #include "backend/cuda/machine_code.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
-#include "model/plan_program.h"
 
 namespace tilewright {
 
@@ -17,22 +16,26 @@ std::optional<GpuTarget> gpu_of(const std::string& target) {
     return std::nullopt;
 }
 
-std::vector<Tensor> run_in_lockstep(const CompiledModel& model, const std::vector<Tensor>& inputs,
-                                    const std::function<void(const std::string&)>& progress) {
+KernelRunner lockstep_kernels(const CompiledModel& model, const std::function<void(const std::string&)>& progress) {
     constexpr size_t kTogether = 16;  // kernels per translation unit
     const std::vector<cuda::KernelText>& texts = model.gpu_kernels();
-    std::vector<cuda::Lockstep> parts;
+    const auto parts = std::make_shared<std::vector<cuda::Lockstep>>();
     for (size_t from = 0; from < texts.size(); from += kTogether) {
         if (progress) progress(fmt::format("compiling kernels from {} of {}", from, texts.size()));
         const size_t to = std::min(from + kTogether, texts.size());
-        parts.emplace_back(std::vector<cuda::KernelText>(texts.begin() + static_cast<std::ptrdiff_t>(from),
-                                                         texts.begin() + static_cast<std::ptrdiff_t>(to)));
+        parts->emplace_back(std::vector<cuda::KernelText>(texts.begin() + static_cast<std::ptrdiff_t>(from),
+                                                          texts.begin() + static_cast<std::ptrdiff_t>(to)));
     }
-    const auto run = [&](size_t kernel, const std::vector<Tensor>& operands, const Bindings& names) {
-        if (progress) progress(fmt::format("kernel {} of {}", kernel, texts.size()));
-        return parts[kernel / kTogether].run(kernel % kTogether, model.kernels()[kernel].stages, operands, names);
+    return [&model, parts, progress](const CallSite& at, const std::vector<Tensor>& operands, const Bindings& names) {
+        const size_t kernel = at.call->kernel;
+        if (progress) progress(fmt::format("kernel {} of {}", kernel, model.gpu_kernels().size()));
+        return (*parts)[kernel / kTogether].run(kernel % kTogether, model.kernels()[kernel].stages, operands, names);
     };
-    return interpret(program_of(model.plan(), model.kernels(), run), inputs);
+}
+
+std::vector<Tensor> run_in_lockstep(const CompiledModel& model, const std::vector<Tensor>& inputs,
+                                    const std::function<void(const std::string&)>& progress) {
+    return interpret(program_of(model.plan(), model.kernels(), lockstep_kernels(model, progress)), inputs);
 }
 
 bool has_gpu() {

@@ -9,11 +9,16 @@
 
 #include "base/code_cache.h"
 #include "model/gpu_model.h"
+#include "model/plan_program.h"
 
 namespace tilewright {
 
 /// "cuda", "cuda:sm_80", "cuda:sm_90a" -> the representative GPU (h200, a100, h200). Nothing for anything else.
 std::optional<GpuTarget> gpu_of(const std::string& target);
+
+/// Compiles the model's kernels for the lockstep executor, and runs them there one by one. `model` must outlive the
+/// result. `progress`: "compiling kernels", "kernel 3 of 17".
+KernelRunner lockstep_kernels(const CompiledModel& model, const std::function<void(const std::string&)>& progress = {});
 
 /// Runs every kernel in the lockstep executor, thread by thread on this CPU, and all other steps in the interpreter.
 /// Takes minutes for models that are not small. Throws RuntimeError with the kernel of an invalid access

@@ -13,14 +13,10 @@ namespace {
 /// One call of a kernel. Inputs: the kernel's, then the values of the names that it mentions.
 class KernelOp : public OpaqueOp {
   public:
-    KernelOp(std::string name, size_t number, const TileProgram& kernel, std::vector<Var> names, KernelRunner run)
-        : name_(std::move(name)),
-          number_(number),
-          stages_(kernel.stages),
-          names_(std::move(names)),
-          run_(std::move(run)) {}
+    KernelOp(const CallSite& at, const TileProgram& kernel, std::vector<Var> names, KernelRunner run)
+        : at_(at), stages_(kernel.stages), names_(std::move(names)), run_(std::move(run)) {}
 
-    std::string print() const override { return "Kernel(" + name_ + ")"; }
+    std::string print() const override { return "Kernel(" + at_.call->name + ")"; }
 
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const size_t tensors = stages_.inputs.size();
@@ -33,7 +29,7 @@ class KernelOp : public OpaqueOp {
             // Where axes were merged the kernel sees tensors flattened.
             operands.emplace_back(value.dtype, evaluate(value.shape, names), inputs[i].data, nullptr);
         }
-        const std::vector<Tensor> results = run_(number_, operands, names);
+        const std::vector<Tensor> results = run_(at_, operands, names);
         for (size_t k = 0; k < results.size(); ++k) {
             const TensorView to = outputs.allocate(k, results[k].shape());
             if (results[k].bytes() > 0) std::memcpy(to.data, results[k].data(), results[k].bytes());
@@ -41,8 +37,7 @@ class KernelOp : public OpaqueOp {
     }
 
   private:
-    std::string name_;
-    size_t number_;
+    CallSite at_;
     Program stages_;
     std::vector<Var> names_;
     KernelRunner run_;
@@ -84,11 +79,12 @@ ValueId value_of(Program& p, Var name) {
     return v;
 }
 
-void add_call(Program& p, const KernelCall& call, const TileProgram& kernel, const KernelRunner& run) {
+void add_call(Program& p, const CallSite& at, const TileProgram& kernel, const KernelRunner& run) {
+    const KernelCall& call = *at.call;
     const std::vector<Var> names = names_in(kernel.stages);
     const size_t inputs = kernel.stages.inputs.size();
     Opaque op;
-    op.op = std::make_shared<const KernelOp>(call.name, call.kernel, kernel, names, run);
+    op.op = std::make_shared<const KernelOp>(at, kernel, names, run);
     op.inputs.assign(call.tensors.begin(), call.tensors.begin() + static_cast<std::ptrdiff_t>(inputs));
     for (const Var v : names) op.inputs.push_back(value_of(p, v));
     // The results as the kernel shapes them, and as the program does.
@@ -138,7 +134,7 @@ Program program_of(const Plan& plan, const std::vector<TileProgram>& kernels, co
     out.primitives = {};
     for (const Step& step : plan.steps) {
         if (const auto* call = std::get_if<KernelCall>(&step.what)) {
-            add_call(out, *call, kernels.at(call->kernel), run);
+            add_call(out, {&plan, call}, kernels.at(call->kernel), run);
             continue;
         }
         Primitive p = plan.program.primitives[std::get<PrimitiveId>(step.what)];

@@ -9,12 +9,19 @@
 
 namespace tilewright {
 
-/// Runs the plan's kernel number `kernel` on inputs of the shapes of its stages; `names` binds their symbols and
-/// scalars. From any thread, but one at a time.
-using KernelRunner =
-    std::function<std::vector<Tensor>(size_t kernel, const std::vector<Tensor>& inputs, const Bindings& names)>;
+/// A call of a kernel, and the plan that has it: a given one, or that of a body of its control flow.
+struct CallSite {
+    const Plan* plan = nullptr;
+    const KernelCall* call = nullptr;
+};
 
-/// Inputs and outputs are those of the plan's program. `kernels`: those that its calls number.
+/// Runs the call's kernel on inputs of the shapes of its stages, which view memory of the interpreter that is valid
+/// during the call; `names` binds their symbols and scalars. From any thread, but one at a time.
+using KernelRunner =
+    std::function<std::vector<Tensor>(const CallSite& at, const std::vector<Tensor>& inputs, const Bindings& names)>;
+
+/// Inputs, outputs and ids of values are those of the plan's program. `kernels`: those that its calls number. The plan
+/// must outlive the program.
 Program program_of(const Plan& plan, const std::vector<TileProgram>& kernels, const KernelRunner& run);
 
 }  // namespace tilewright

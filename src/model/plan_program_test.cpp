@@ -22,9 +22,9 @@ CompileOptions for_gpu(Precision precision = Precision::F32) {
 
 /// The outputs of the compiled model, its kernels run by the tile interpreter; `runs` counts them.
 std::vector<Tensor> run_by_tiles(const CompiledModel& m, const std::vector<Tensor>& inputs, int* runs = nullptr) {
-    const auto run = [&](size_t k, const std::vector<Tensor>& operands, const Bindings& names) {
+    const auto run = [&](const CallSite& at, const std::vector<Tensor>& operands, const Bindings& names) {
         if (runs != nullptr) ++*runs;
-        return interpret(m.kernels()[k], operands, names);
+        return interpret(m.kernels()[at.call->kernel], operands, names);
     };
     return interpret(program_of(m.plan(), m.kernels(), run), inputs);
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "program/program.h"
+#include "program/watch.h"
 
 namespace tilewright {
 
@@ -74,8 +75,12 @@ std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor
 
 class Execution {
   public:
-    Execution(const Program& program, Bindings bindings, const InterpretOptions& options)
-        : program_(program), bindings_(std::move(bindings)), options_(options), tensors_(program.values.size()) {
+    Execution(const Program& program, Bindings bindings, const InterpretOptions& options, const WatchValues* watch)
+        : program_(program),
+          bindings_(std::move(bindings)),
+          options_(options),
+          watch_(watch),
+          tensors_(program.values.size()) {
         last_use_.resize(program.values.size());
         for (const PrimitiveId p : program.primitives.ids())
             for (const ValueId v : program.primitives[p].inputs()) last_use_[v] = p;
@@ -89,6 +94,8 @@ class Execution {
                  program_.inputs.size(), inputs.size());
         for (size_t k = 0; k < inputs.size(); ++k) define(program_.inputs[k], inputs[k]);
         check_requirements();
+        for (const auto& [v, tensor] : program_.constants) show(v);
+        for (const ValueId v : program_.inputs) show(v);
         for (const PrimitiveId id : program_.primitives.ids()) {
             const Primitive& p = program_.primitives[id];
             try {
@@ -97,6 +104,7 @@ class Execution {
                 throw InternalError(fmt::format("interpreting '{}': {}", p.name, e.what()));
             }
             if (p.expr() == nullptr) check_requirements();
+            for (const ValueId v : p.outputs) show(v);
             for (const ValueId v : p.inputs())
                 if (last_use_[v] == id && !program_.is_constant(v)) tensors_[v] = Tensor();
         }
@@ -106,6 +114,10 @@ class Execution {
     }
 
   private:
+    void show(ValueId v) const {
+        if (watch_ != nullptr && *watch_) (*watch_)(v, tensors_[v]);
+    }
+
     /// Checks the requirements whose names are bound.
     void check_requirements() {
         const auto bound = [&](Expr e) {
@@ -272,6 +284,7 @@ class Execution {
     const Program& program_;
     Bindings bindings_;
     const InterpretOptions& options_;
+    const WatchValues* watch_;  ///< may be null
     IndexVector<ValueId, Tensor> tensors_;
     IndexVector<ValueId, PrimitiveId> last_use_;
     std::vector<const Requirement*> unchecked_;
@@ -279,7 +292,7 @@ class Execution {
 
 std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor>& inputs, Bindings bindings,
                                 const InterpretOptions& options) {
-    return Execution(program, std::move(bindings), options).run(inputs);
+    return Execution(program, std::move(bindings), options, nullptr).run(inputs);
 }
 
 }  // namespace
@@ -287,6 +300,11 @@ std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor
 std::vector<Tensor> interpret(const Program& program, const std::vector<Tensor>& inputs,
                               const InterpretOptions& options) {
     return run_program(program, inputs, {}, options);
+}
+
+std::vector<Tensor> interpret(const Program& program, const std::vector<Tensor>& inputs,
+                              const InterpretOptions& options, const WatchValues& watch) {
+    return Execution(program, {}, options, &watch).run(inputs);
 }
 
 }  // namespace tilewright

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "program/program.h"
+#include "program/watch.h"
 
 namespace tilewright {
 namespace {
@@ -306,6 +307,30 @@ TEST(Interpret, a_scan_that_runs_past_its_input_is_an_error) {
     EXPECT_EQ(interpret(p, {ints({2}), floats({2}, {4, 5})})[0], floats({2}, {4, 5}));
     EXPECT_NE(message_of(p, {ints({3}), floats({2}, {4, 5})}).find("runs past the 2 slices of its scan input 'x'"),
               std::string::npos);
+}
+
+TEST(Interpret, shows_each_value_of_the_program_but_not_of_bodies) {
+    const Program p = parse_positive(R"(program t {
+  input n: i64[1]
+  input x: f32[2]
+  const one: f32[] = {1}
+  ?n = read n[0]
+  all: f32[?n] = loop trip(?n) scan(x axis 0) stack(axis 0)  ; scanning Scan
+    body step {
+      input i: i64[]
+      input part: f32[]
+      inner: f32[] = [] neg(@0) where @0 = part[]
+      output inner
+    }
+  y: f32[?n] = [?n] add(@0, @1) where @0 = all[i0], @1 = one[]
+  output y
+})");
+    std::string names;
+    const auto outputs = interpret(p, {ints({2}), floats({2}, {4, 5})}, {}, [&](ValueId v, const Tensor& contents) {
+        names += p.values[v].name + to_string(contents.shape()) + " ";
+    });
+    EXPECT_EQ(names, "one[] n[1] x[2] all[2] y[2] ");
+    EXPECT_EQ(outputs[0], floats({2}, {-3, -4}));
 }
 
 }  // namespace

@@ -70,8 +70,8 @@ class Tool : public testing::Test {
 TEST_F(Tool, ShowsHelpWithExamplesOfEveryCommand) {
     const Result all = place.run({"--help"});
     EXPECT_EQ(all.status, 0);
-    for (const char* command : {"run", "bench", "compile", "inspect", "explain", "op", "verify", "check", "dump",
-                                "conformance", "zoo", "info"}) {
+    for (const char* command : {"run", "bench", "compile", "inspect", "explain", "op", "verify", "bisect", "check",
+                                "dump", "conformance", "zoo", "info"}) {
         EXPECT_THAT(all.out, HasSubstr(command));
         const Result one = place.run({command, "--help"});
         EXPECT_EQ(one.status, 0) << command;

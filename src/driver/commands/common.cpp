@@ -502,6 +502,15 @@ Tolerance ToleranceOptions::get() const {
 
 bool ToleranceOptions::given() const { return rtol->count() + atol->count() + max_relative->count() > 0; }
 
+double default_tolerance(const std::string& precision, const Program& program) {
+    double rounding = precision == "bf16" ? 0x1p-8 : precision == "f32" ? 0 : 0x1p-11;
+    for (const Value& v : program.values) {
+        if (v.dtype == DType::BF16) rounding = std::max(rounding, 0x1p-8);
+        if (v.dtype == DType::F16) rounding = std::max(rounding, 0x1p-11);
+    }
+    return 1e-4 + 20 * rounding;
+}
+
 void add_json_option(CLI::App& command, std::string& path) {
     command.add_option("--json", path, "also write the results to this file, as JSON");
 }

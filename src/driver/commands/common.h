@@ -119,6 +119,10 @@ struct ToleranceOptions {
     bool given() const;  ///< true if any of the options is given
 };
 void add_tolerance_options(CLI::App& command, ToleranceOptions& o);
+/// The default tolerance of outputs, relative to their largest magnitude: about twenty roundings to the precision of a
+/// GPU's matrix instructions (2^-11 for tf32 and f16, 2^-8 for bf16) or of the model's own types, plus the error of
+/// f32.
+double default_tolerance(const std::string& precision, const Program& program);
 
 /// --json; empty: not requested.
 void add_json_option(CLI::App& command, std::string& path);

@@ -123,18 +123,6 @@ std::vector<Tensor> outputs_of_session(const RunOptions& o, const Compilation& c
     return first;
 }
 
-/// The default tolerance of outputs, relative to their largest magnitude: about twenty roundings to the precision of a
-/// GPU's matrix instructions (2^-11 for tf32 and f16, 2^-8 for bf16) or of the model's own types, plus the error of
-/// f32.
-double default_tolerance(const std::string& precision, const Program& program) {
-    double rounding = precision == "bf16" ? 0x1p-8 : precision == "f32" ? 0 : 0x1p-11;
-    for (const Value& v : program.values) {
-        if (v.dtype == DType::BF16) rounding = std::max(rounding, 0x1p-8);
-        if (v.dtype == DType::F16) rounding = std::max(rounding, 0x1p-11);
-    }
-    return 1e-4 + 20 * rounding;
-}
-
 int command_run(const RunOptions& o) {
     const Compilation c = compile(o.model, o.data, false);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
