@@ -204,7 +204,7 @@ std::map<ValueId, Layout> propagate_layouts(const Program& program, std::map<Val
     return Propagation(program, std::move(chosen), options).run();
 }
 
-LayoutPlan plan_layouts(const Program& program, const LayoutWishes& requests, const PropagateOptions& options) {
+LayoutPlan plan_layouts(const Program& program, const LayoutRequests& requests, const PropagateOptions& options) {
     LayoutPlan plan;
     const auto producers = program.producers();
     std::map<ValueId, Layout> chosen;

@@ -51,7 +51,7 @@ std::map<ValueId, Layout> propagate_layouts(const Program& program, std::map<Val
 using Reader = std::pair<PrimitiveId, size_t>;  ///< a primitive and one of its accesses
 
 /// The layouts that the tuned operators request.
-struct LayoutWishes {
+struct LayoutRequests {
     std::map<ValueId, Layout> written;  ///< for the primitive that produces the value
     std::map<Reader, Layout> read;
 };
@@ -69,7 +69,7 @@ struct LayoutPlan {
 
 /// Satisfies every request: by the value's own layout if its producer allows it (in order of the primitives, the first
 /// reader wins), otherwise by a conversion. Then propagates layouts to the other values.
-LayoutPlan plan_layouts(const Program& program, const LayoutWishes& requests, const PropagateOptions& options);
+LayoutPlan plan_layouts(const Program& program, const LayoutRequests& requests, const PropagateOptions& options);
 
 /// Rewrites every shape and index (S_X(S_Y^-1(L')) of ALT §6), transforms constants, and inserts each conversion after
 /// the producer of its value. Inputs and outputs of the program are unchanged if they are row-major in the plan.

@@ -55,7 +55,7 @@ struct Network {
         o.fixed = row_major_values(program);
         return o;
     }
-    LayoutPlan plan(const LayoutWishes& requests) const { return plan_layouts(program, requests, options()); }
+    LayoutPlan plan(const LayoutRequests& requests) const { return plan_layouts(program, requests, options()); }
 
     /// The program in these layouts is valid and computes the same.
     Program holds(const LayoutPlan& layouts) const {
@@ -200,7 +200,7 @@ TEST(Propagate, propagates_upstream_when_the_result_is_tuned_first) {
     const ValueId x0 = n.pad(x), x1 = n.b.unary(ScalarOp::Tanh, n.pad(x)), table = n.weights({1, 8, 8, 8});
     const ValueId y = n.b.binary(ScalarOp::Add, n.b.binary(ScalarOp::Add, x0, x1), table), z = n.conv(y, 4, 3);
     n.b.set_outputs({z});
-    const LayoutWishes requests = {{}, {{n.image(z), kBlocked}}};
+    const LayoutRequests requests = {{}, {{n.image(z), kBlocked}}};
     const LayoutPlan plan = n.plan(requests);
     for (const ValueId v : {x0, x1, y, table}) EXPECT_EQ(text(plan, v), print(kBlocked));
     EXPECT_EQ(text(plan, x), "");
@@ -316,7 +316,7 @@ TEST(PropagateProperty, programs_mean_the_same_in_any_layout) {
     for (uint64_t seed = 0; seed < 500; ++seed) {
         const Program program = random_program(seed, 2 + static_cast<int>(seed % 8));
         LayoutChoice choice(seed);
-        LayoutWishes requests;
+        LayoutRequests requests;
         for (const PrimitiveId id : program.primitives.ids()) {
             const Primitive& p = program.primitives[id];
             if (choice.upto(0, 2) == 0)

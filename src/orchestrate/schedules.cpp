@@ -98,13 +98,13 @@ Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept)
     : how_(std::move(how)), estimated_(unmeasured(how_)), costs_(kernel_costs(how_)), kept_(std::move(kept)) {
     // A GPU's schedules take too little time to be kept. Without the build's id their origin is unknown.
     if (!how_.estimates || how_.target.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
-    if (kept_) who_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
+    if (kept_) key_prefix_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
 }
 
 std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, const Scheduling& how,
                                                        const std::function<std::optional<Scheduled>()>& make) const {
     if (!kept_ || how.measures()) return make();
-    const std::string made_of = who_ + what;
+    const std::string made_of = key_prefix_ + what;
     if (const auto text = kept_->find(made_of))
         if (auto known = scheduled_in(*text)) return std::move(*known);
     const double begin = now_ms();

@@ -79,7 +79,7 @@ class Schedules {
     Scheduling estimated_;  ///< how_ without measurements
     std::shared_ptr<const KernelCosts> costs_;
     std::shared_ptr<const CodeCache> kept_;
-    std::string who_;  ///< key prefix of kept schedules: all that a schedule depends on except the kernel
+    std::string key_prefix_;  ///< key prefix of kept schedules: all that a schedule depends on except the kernel
     std::unordered_map<std::string, Scheduled> kernels_;
     ScheduledChains chains_, estimated_chains_;
     std::unordered_map<std::string, double> measured_;    ///< by the text without the kernel's name

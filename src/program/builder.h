@@ -183,8 +183,7 @@ class Builder {
 
     /// Every requirement on run-time values is checked, whatever its cost (Requirement::Check::Always).
     bool check_values = false;
-    size_t fold_limit =
-        1 << 20;  ///< maximum elements of one output folded at once; fold_constants folds larger ones
+    size_t fold_limit = 1 << 20;  ///< maximum elements of one output folded at once; fold_constants folds larger ones
 
   private:
     void require(Requirement::Kind kind, Expr a, Expr b, const std::function<std::string()>& message,

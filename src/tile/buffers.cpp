@@ -261,7 +261,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         b.scope = home_of(program, tree, v);
         const std::vector<Expr>& extents = tree.extents.at(b.scope);
         const TensorExpr& e = *program.stages.primitives[s].expr();
-        b.dtype = tree.sums_in_parts(program, s) ? e.body.dtype() : program.stages.values[v].dtype;
+        b.dtype = tree.has_partial_sums(program, s) ? e.body.dtype() : program.stages.values[v].dtype;
         for (const Expr index : result_index(e)) {
             Expr base;
             int64_t size = 1;

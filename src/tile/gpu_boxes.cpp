@@ -34,8 +34,9 @@ std::variant<BoxCopy, std::string> as_boxes(const TensorExpr& copy, const Access
         const int64_t multiple = IndexVariables::multiple(distance);
         if (multiple % kUnit != 0)
             return distance.is_constant()
-                       ? fmt::format("its rows are {} bytes apart, no multiple of {}", distance.constant(), kUnit)
-                       : fmt::format("its rows are a dynamic number of bytes apart, perhaps no multiple of {}", kUnit);
+                       ? fmt::format("its rows are {} bytes apart, not a multiple of {}", distance.constant(), kUnit)
+                       : fmt::format("its rows are a dynamic number of bytes apart, perhaps not a multiple of {}",
+                                     kUnit);
     }
     BoxCopy out;
     std::vector<size_t> inside;  // axes of the copy along which a box goes, as the tensor has them

@@ -52,13 +52,13 @@ inline Program with_epilogues(Program p) {
 /// Stores some values in other layouts: stages get output indices.
 inline Program with_layouts(const Program& p, uint64_t seed) {
     LayoutChoice choice(seed);
-    LayoutWishes wishes;
+    LayoutRequests requests;
     for (const Primitive& primitive : p.primitives)
         if (choice.upto(0, 1) == 0)
-            wishes.written[primitive.outputs[0]] = choice.layout(p.values[primitive.outputs[0]].shape.size(), true);
+            requests.written[primitive.outputs[0]] = choice.layout(p.values[primitive.outputs[0]].shape.size(), true);
     PropagateOptions options;
     options.fixed = row_major_values(p);
-    return apply_layouts(p, plan_layouts(p, wishes, options));
+    return apply_layouts(p, plan_layouts(p, requests, options));
 }
 
 /// A random program as a kernel: constants become inputs, and some intermediate values become outputs too (all of them

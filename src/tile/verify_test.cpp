@@ -148,6 +148,8 @@ TEST(VerifyTiles, a_store_writes_an_output_once) {
 TEST(VerifyTiles, a_computed_buffer_has_one_place_for_an_element) {
     EXPECT_THAT(faults(changed(kSoftmax, "reorder(1, 0)", "unfold(1, 3, 2)")),
                 Contains("layout unfold(1, 3, 2) of 'e' duplicates elements, which a computed value must not"));
+    EXPECT_THAT(faults(changed(kSoftmax, "reorder(1, 0)", "store_at(m, 0, 1, 9)")),
+                Contains("'e': store_at is not allowed in a buffer layout"));
     EXPECT_THAT(faults(changed(kSoftmax, "buffer e", "buffer y")), Contains("'y' has a buffer layout, but no buffer"));
     EXPECT_THAT(faults(changed(kSoftmax, "reorder(1, 0)", "reorder(2, 1, 0)")),
                 Contains(HasSubstr("reorder does not fit")));

@@ -62,7 +62,7 @@ bool Walk::runs_once(const TreePath& loop) const {
     return extent.is_constant() && extent.constant() <= l.step;
 }
 
-bool Walk::sums_in_parts(const TileProgram& program, PrimitiveId stage) const {
+bool Walk::has_partial_sums(const TileProgram& program, PrimitiveId stage) const {
     const std::vector<size_t>& axes = program.stage_axes[stage];
     for (const auto& [path, compute] : computes) {
         if (compute->stage != stage) continue;

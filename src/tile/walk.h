@@ -29,7 +29,7 @@ struct Walk {
     /// Whether the loop at that path has at most one step, according to its extents.
     bool runs_once(const TreePath& loop) const;
     /// Whether loops cut the reduction of the stage.
-    bool sums_in_parts(const TileProgram& program, PrimitiveId stage) const;
+    bool has_partial_sums(const TileProgram& program, PrimitiveId stage) const;
 };
 
 /// The axes that loops name must exist.

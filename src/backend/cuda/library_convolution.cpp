@@ -40,7 +40,7 @@ std::variant<LibraryConvolution, Refusal> library_convolution(const LibraryOpera
     if (op.activation != Activation::None && op.activation != Activation::Relu && op.activation != Activation::GeluTanh)
         return Refusal{"an activation other than relu and gelu by tanh"};
     const auto filter = without_groups(op.weights);
-    if (!filter) return Refusal{"groups that lie in pieces"};
+    if (!filter) return Refusal{"the channels of a group are not contiguous"};
     if (op.data.type != op.weights.type) return Refusal{"operands of different types"};
     LibraryConvolution c;
     c.data = op.data;

@@ -179,9 +179,9 @@ TEST(CudaGroupText, HasTheCopyEngineBringSwizzledBoxes) {
         const size_t at = s.find(", by threads: ");
         return at == std::string::npos ? "" : s.substr(at + 14, s.find('\n', at) - at - 14);
     };
-    EXPECT_EQ(by_threads(group_product("64", "64", "76")), "its rows are 152 bytes apart, no multiple of 16");
+    EXPECT_EQ(by_threads(group_product("64", "64", "76")), "its rows are 152 bytes apart, not a multiple of 16");
     EXPECT_EQ(by_threads(group_product("64", "$n", "64")),
-              "its rows are a dynamic number of bytes apart, perhaps no multiple of 16");
+              "its rows are a dynamic number of bytes apart, perhaps not a multiple of 16");
     EXPECT_EQ(by_threads(group_product("64", "64", "64", "f32", "tf32")),
               "its rows go along another dimension than the tensor's last");
 }

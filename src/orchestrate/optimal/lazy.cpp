@@ -39,7 +39,7 @@ void LazySearch::solve_now() {
     ++result_.solutions;
 }
 
-std::vector<size_t> LazySearch::dearest_unknown() const {
+std::vector<size_t> LazySearch::most_expensive_unknown() const {
     std::vector<size_t> out;
     double all = 0;
     for (const size_t k : result_.blp.chosen)
@@ -60,22 +60,22 @@ std::vector<size_t> LazySearch::dearest_unknown() const {
 
 std::vector<size_t> LazySearch::next() {
     if (done_) return {};
-    if (!asked_.empty()) {
+    if (!requested_.empty()) {
         // Some kernels of the solution are measured now. Check whether it is still as cheap as any plan can be.
         const double truly = now_.cost(result_.blp.chosen);
         if (truly <= result_.blp.bound && result_.undercut == undercut_before_) {
-            asked_ = dearest_unknown();
-            done_ = asked_.empty();
+            requested_ = most_expensive_unknown();
+            done_ = requested_.empty();
             if (done_) result_.blp.objective = truly;
-            return asked_;
+            return requested_;
         }
         if (!std::isinf(truly)) options_.start = result_.blp.chosen;
     }
     solve_now();
-    asked_ = dearest_unknown();
+    requested_ = most_expensive_unknown();
     undercut_before_ = result_.undercut;
-    done_ = asked_.empty();
-    return asked_;
+    done_ = requested_.empty();
+    return requested_;
 }
 
 void LazySearch::tell(const std::vector<size_t>& which, const std::vector<double>& costs) {

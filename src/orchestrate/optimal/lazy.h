@@ -54,13 +54,13 @@ class LazySearch {
 
   private:
     void solve_now();
-    std::vector<size_t> dearest_unknown() const;
+    std::vector<size_t> most_expensive_unknown() const;
 
     Choice said_, now_;  ///< `now_`: `said_` with known costs replaced
     std::vector<bool> known_;
     BlpOptions options_;
     LazyResult result_;
-    std::vector<size_t> asked_;  ///< requested by the last next(), without tell() so far
+    std::vector<size_t> requested_;  ///< requested by the last next(), without tell() so far
     size_t undercut_before_ = 0;
     bool done_ = false;
     double spent_ = 0;

@@ -95,8 +95,8 @@ class Enumeration {
   private:
     bool pruned(const NodeSet& set) {
         if (!options_.pruned) return false;
-        const auto it = asked_.find(set);
-        return it != asked_.end() ? it->second : asked_.emplace(set, options_.pruned(set)).first->second;
+        const auto it = pruned_.find(set);
+        return it != pruned_.end() ? it->second : pruned_.emplace(set, options_.pruned(set)).first->second;
     }
 
     bool found(const NodeSet& set) {
@@ -135,7 +135,7 @@ class Enumeration {
     size_t most_sets_;
     size_t most_nodes_ = 0;
     ConvexSets result_;
-    std::unordered_map<NodeSet, bool, NodeSetHash> asked_;
+    std::unordered_map<NodeSet, bool, NodeSetHash> pruned_;
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ TileProgram annotate(TileProgram program, const BlockLimits& limits);
 /// Whether a statement has an annotation of a GPU.
 bool has_annotations(const Walk& walk);
 /// One sentence for each annotation that the code cannot follow at its place, of a program that is valid but for those:
-/// vectors that may cross the end of an axis, or whose address is no multiple of their size.
+/// vectors that may cross the end of an axis, or whose address is not a multiple of their size.
 std::vector<std::string> annotation_faults(const TileProgram& program, const BlockLimits& limits);
 
 /// For searches: `given` with one annotation of a statement set to another legal value than the one that it has, or
