@@ -82,17 +82,17 @@ class TemplateMaker {
     using Window = LayoutTemplate::Window;
     static constexpr size_t kWhole = LayoutTemplate::kWhole;
 
+    /// Whether a dimension is read at a reduction axis and a spatial axis of this operand alone.
     bool has_windows(const std::vector<AxisSum>& index) const {
         return std::any_of(index.begin(), index.end(), [&](const AxisSum& s) {
-            const auto reduced = [&](const auto& t) { return t.first >= e_->spatial; };
-            const auto n = std::count_if(s.terms.begin(), s.terms.end(), reduced);
-            return n > 0 && n < static_cast<std::ptrdiff_t>(s.terms.size()) &&
-                   std::any_of(s.terms.begin(), s.terms.end(),
-                               [&](const auto& t) { return t.first < e_->spatial && !index_of_other(t.first); });
+            bool tap = false, row = false;
+            for (const auto& [a, coefficient] : s.terms) {
+                tap = tap || a >= e_->spatial;
+                row = row || (a < e_->spatial && both_.count(a) == 0);
+            }
+            return tap && row;
         });
     }
-    /// Whether both operands depend on the axis.
-    bool index_of_other(size_t axis) const { return both_.count(axis) != 0; }
 
     /// Data are read in windows; otherwise weights are constant, or the second factor.
     bool select_operands(const Contraction& c) {
@@ -178,8 +178,8 @@ class TemplateMaker {
         return t;
     }
 
-    /// The dimension of channels: the last one whose index has an axis of one of the roles with stride 1. Tiles stay in
-    /// that axis (a group), or are the whole dimension.
+    /// Tiles of a dimension of channels stay in the axis of the role with stride 1 (a group), or are the whole
+    /// dimension.
     Tile channel_tile(const std::string& name, const AxisSum& s, AxisRole role, int64_t extent) {
         for (const auto& [a, coefficient] : s.terms) {
             if (roles_[a] != role || coefficient != 1) continue;
@@ -190,6 +190,15 @@ class TemplateMaker {
         return {};
     }
     static constexpr size_t kNone = SIZE_MAX;
+    /// The dimension of channels: the last one of the role, or of batches (depthwise).
+    struct Channels {
+        size_t dimension = kNone;
+        AxisRole role = AxisRole::Batch;
+    };
+    Channels channel_dimension(const std::vector<AxisSum>& index, AxisRole role) const {
+        const size_t d = last_with(index, role);
+        return d != kNone ? Channels{d, role} : Channels{last_with(index, AxisRole::Batch), AxisRole::Batch};
+    }
     size_t last_with(const std::vector<AxisSum>& index, AxisRole role) const {
         for (size_t d = index.size(); d-- > 0;)
             if (has(index[d], role) && !has(index[d], AxisRole::Row)) return d;
@@ -200,9 +209,7 @@ class TemplateMaker {
 
     Tensor result_tensor(const std::vector<AxisSum>& index) {
         Tensor t;
-        size_t channel = last_with(index, AxisRole::Column);
-        const AxisRole role = channel == kNone ? AxisRole::Batch : AxisRole::Column;
-        if (channel == kNone) channel = last_with(index, AxisRole::Batch);
+        const auto [channel, role] = channel_dimension(index, AxisRole::Column);
         for (size_t d = 0; d < index.size(); ++d) {
             Dimension x;
             x.extent = extent_of(out_.result_, d);
@@ -220,9 +227,7 @@ class TemplateMaker {
     Tensor data_tensor() {
         const std::vector<AxisSum>& index = index_[data_];
         Tensor t;
-        size_t channel = last_with(index, AxisRole::Channel);
-        const AxisRole role = channel == kNone ? AxisRole::Batch : AxisRole::Channel;
-        if (channel == kNone) channel = last_with(index, AxisRole::Batch);
+        const auto [channel, role] = channel_dimension(index, AxisRole::Channel);
         for (size_t d = 0; d < index.size(); ++d) {
             Dimension x;
             x.extent = extent_of(e_->accesses[data_].value, d);
@@ -243,9 +248,7 @@ class TemplateMaker {
         const std::vector<AxisSum>& index = index_[weights_];
         Tensor t;
         const size_t sum = last_with(index, AxisRole::Channel);
-        size_t column = last_with(index, AxisRole::Column);
-        const AxisRole role = column == kNone ? AxisRole::Batch : AxisRole::Column;
-        if (column == kNone) column = last_with(index, AxisRole::Batch);
+        const auto [column, role] = channel_dimension(index, AxisRole::Column);
         for (size_t d = 0; d < index.size(); ++d) {
             Dimension x;
             x.extent = extent_of(e_->accesses[weights_].value, d);

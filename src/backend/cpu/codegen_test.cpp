@@ -458,24 +458,7 @@ TEST(Codegen, that_was_kept_is_the_same_code) {
         files.erase(std::remove(files.begin(), files.end(), std::filesystem::path(folder / "key")), files.end());
         return files;
     };
-    const auto scaled = [](const char* factor) {
-        return parse_tile_program(fmt::format(R"(tile stages {{
-stages {{
-program stages {{
-  input x: f32[40]
-  y: f32[40] = [40] mul(@0, {}) where @0 = x[i0]  ; y ""
-  output y
-}}
-}}
-axes s0="40"
-stage 0 over [s0]
-parallel s0 by 16 {{
-  compute 0 vector s0 lanes 8 registers [s0=16] order [s0] padding partition
-}}
-}}
-)",
-                                              factor));
-    };
+    const auto scaled = [](const char* factor) { return of_forty_elements(fmt::format("mul(@0, {})", factor)); };
     const TileProgram twice = scaled("2.0"), thrice = scaled("3.0");
     std::vector<Tensor> x{Tensor(DType::F32, {40})};
     for (int64_t i = 0; i < 40; ++i) x[0].set(i, static_cast<double>(i));

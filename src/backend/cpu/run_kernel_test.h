@@ -20,6 +20,26 @@
 
 namespace tilewright::cpu::test {
 
+/// y[i] = formula of @0 = x[i], for 40 elements: "mul(@0, 2.0)".
+inline TileProgram of_forty_elements(const std::string& formula) {
+    return parse_tile_program(fmt::format(R"(tile stages {{
+stages {{
+program stages {{
+  input x: f32[40]
+  y: f32[40] = [40] {} where @0 = x[i0]  ; y ""
+  output y
+}}
+}}
+axes s0="40"
+stage 0 over [s0]
+parallel s0 by 16 {{
+  compute 0 vector s0 lanes 8 registers [s0=16] order [s0] padding partition
+}}
+}}
+)",
+                                          formula));
+}
+
 /// Memory between two inaccessible pages. It ends at the second page, or begins after the first. All bytes are 0xff:
 /// reading unwritten memory gives a NaN or a large number.
 class GuardedMemory {

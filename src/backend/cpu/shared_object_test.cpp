@@ -1,6 +1,5 @@
 #include "backend/cpu/shared_object.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,24 +15,9 @@ namespace {
 
 using namespace test;
 
-/// The object file of a kernel over one axis.
+/// The object file of a kernel of this formula.
 std::string object_of(const char* formula) {
-    const TileProgram program = parse_tile_program(fmt::format(R"(tile stages {{
-stages {{
-program stages {{
-  input x: f32[40]
-  y: f32[40] = [40] {} where @0 = x[i0]  ; y ""
-  output y
-}}
-}}
-axes s0="40"
-stage 0 over [s0]
-parallel s0 by 16 {{
-  compute 0 vector s0 lanes 8 registers [s0=16] order [s0] padding partition
-}}
-}}
-)",
-                                                               formula));
+    const TileProgram program = of_forty_elements(formula);
     return compile({&program}, host(), nullptr, true).at(0).object;
 }
 
