@@ -242,6 +242,19 @@ class Search {
 
 }  // namespace
 
+std::unique_ptr<CompiledModel::Impl> copy_of(const CompiledModel::Impl& from) {
+    auto out = std::make_unique<CompiledModel::Impl>();
+    out->inputs = from.inputs;
+    out->outputs = from.outputs;
+    out->plan = from.plan;
+    out->code = from.code;
+    out->platform = from.platform;
+    out->for_gpu = from.for_gpu;
+    out->keep_subnormals = from.keep_subnormals;
+    out->sources = from.sources;
+    return out;
+}
+
 KernelRunner machine_code(const CompiledModel& model, ThreadPool& pool) {
     return [&](const CallSite& at, const std::vector<Tensor>& inputs, const Bindings& names) {
         const size_t kernel = at.call->kernel;

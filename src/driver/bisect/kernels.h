@@ -15,6 +15,9 @@
 
 namespace tilewright::bisect {
 
+/// A model to change: interface, plan and code of `from`, without its statistics and its strict model.
+std::unique_ptr<CompiledModel::Impl> copy_of(const CompiledModel::Impl& from);
+
 /// Runs kernels of `model` by themselves, on its target. A kernel that writes outside of its outputs is a RuntimeError,
 /// and so is what the lockstep executor reports. `model` and `pool` must outlive it.
 KernelRunner machine_code(const CompiledModel& model, ThreadPool& pool);

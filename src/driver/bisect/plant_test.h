@@ -7,6 +7,7 @@
 
 #include "compile/pipeline.h"
 #include "compile/unit.h"
+#include "driver/bisect/kernels.h"
 #include "program/program.h"
 
 namespace tilewright::bisect {
@@ -49,14 +50,7 @@ inline bool round_to_bf16(TileProgram& kernel) {
 
 /// A compilation in which the machine code of one kernel is that of another tile program.
 inline Compilation with_code_of(const Compilation& c, size_t kernel, const TileProgram& other) {
-    const CompiledModel::Impl& from = c.model->impl();
-    auto impl = std::make_unique<CompiledModel::Impl>();
-    impl->inputs = from.inputs;
-    impl->outputs = from.outputs;
-    impl->plan = from.plan;
-    impl->code = from.code;
-    impl->platform = from.platform;
-    impl->sources = from.sources;
+    auto impl = copy_of(c.model->impl());
     impl->code.at(kernel) = cpu::compile(other, c.model->target());
     Compilation out = c;
     out.model = std::make_shared<CompiledModel>(std::move(impl));
