@@ -15,6 +15,8 @@
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/constant_transform.h"
+#include "program/transform/axes.h"
+#include "program/transform/tidy.h"
 
 namespace tilewright {
 
@@ -433,15 +435,6 @@ Program free_ends(Program program, const Target& target) {
     return program;
 }
 
-ScalarBody substitute_body(const ScalarBody& body, const std::function<Expr(Expr)>& f) {
-    if (body.empty()) return body;
-    ScalarBody fresh;
-    fresh.set_root(fresh.inline_body(body, [&](ScalarBody& into, const ScalarNode& leaf) {
-        return leaf.op == ScalarOp::Index ? into.index(f(leaf.index)) : ScalarId();
-    }));
-    return fresh;
-}
-
 /// The smallest f > 1 for which (axis a) // f or % f occurs and f divides the extent.
 std::optional<int64_t> split_factor(Expr e, size_t a) {
     std::optional<int64_t> found;
@@ -456,32 +449,6 @@ std::optional<int64_t> split_factor(Expr e, size_t a) {
                 if (!found) found = split_factor(inner, a);
         }
     return found;
-}
-
-/// Splits axis a into a (extent / factor) and a + 1 (factor), and rewrites and simplifies every index.
-void split_axis(TensorExpr& e, size_t a, int64_t factor) {
-    if (e.output_index.empty()) e.output_index = result_index(e);
-    const Expr outer = floor_div(e.extents[a], factor);
-    e.extents[a] = factor;
-    e.extents.insert(e.extents.begin() + static_cast<std::ptrdiff_t>(a), outer);
-    if (a < e.spatial) ++e.spatial;
-    const Ranges ranges = e.ranges();
-    const auto rewrite = [&](Expr x) {
-        return simplify(substitute(x,
-                                   [&](Var v) -> std::optional<Expr> {
-                                       if (v.kind != VarKind::Axis || v.id < a) return std::nullopt;
-                                       if (v.id == a) return axis(a) * factor + axis(a + 1);
-                                       return axis(v.id + 1);
-                                   }),
-                        ranges);
-    };
-    for (Access& access : e.accesses) {
-        for (Expr& i : access.index) i = rewrite(i);
-        for (Expr& i : access.valid) i = rewrite(i);
-    }
-    for (Expr& i : e.output_index) i = rewrite(i);
-    e.body = substitute_body(e.body, rewrite);
-    e.epilogue = substitute_body(e.epilogue, rewrite);
 }
 
 /// Splits axes that layouts address in blocks, so that indices are affine again. `keep` stays whole: it is the vector
@@ -499,7 +466,8 @@ void split_blocked_axes(TensorExpr& e, std::optional<size_t> keep) {
         if (!factor || *factor <= 1 || !e.extents[a].is_constant() || e.extents[a].constant() % *factor != 0 ||
             e.extents[a].constant() == *factor)
             continue;
-        split_axis(e, a, *factor);
+        e = split_axis_only(e, a, *factor);
+        e = map_indices(e, [ranges = e.ranges()](Expr x) { return simplify(x, ranges); });
         if (keep && *keep > a) ++*keep;
         ++a;
     }

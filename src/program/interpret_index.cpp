@@ -6,6 +6,12 @@
 
 namespace tilewright::interp {
 
+int64_t exact_mul(int64_t a, int64_t b) {
+    int64_t r = 0;
+    if (__builtin_mul_overflow(a, b, &r)) model_error("index arithmetic overflows 64 bits: {} * {}", a, b);
+    return r;
+}
+
 namespace {
 
 __extension__ using Wide = __int128;
@@ -13,12 +19,6 @@ __extension__ using Wide = __int128;
 int64_t saturate(Wide v) {
     constexpr auto lo = std::numeric_limits<int64_t>::min(), hi = std::numeric_limits<int64_t>::max();
     return v < lo ? lo : v > hi ? hi : static_cast<int64_t>(v);
-}
-
-int64_t exact_mul(int64_t a, int64_t b) {
-    int64_t r = 0;
-    if (__builtin_mul_overflow(a, b, &r)) model_error("index arithmetic overflows 64 bits: {} * {}", a, b);
-    return r;
 }
 
 int64_t exact_add(int64_t a, int64_t b) {
@@ -30,29 +30,6 @@ int64_t exact_add(int64_t a, int64_t b) {
 IntRange product_range(IntRange a, IntRange b) {
     const Wide p[] = {Wide(a.lo) * b.lo, Wide(a.lo) * b.hi, Wide(a.hi) * b.lo, Wide(a.hi) * b.hi};
     return {saturate(*std::min_element(p, p + 4)), saturate(*std::max_element(p, p + 4))};
-}
-
-IntRange register_range(Register::Kind kind, IntRange a, IntRange b) {
-    switch (kind) {
-        case Register::Kind::FloorDiv:
-            if (b.lo <= 0) return {};
-            return {std::min(floor_div(a.lo, b.lo), floor_div(a.lo, b.hi)),
-                    std::max(floor_div(a.hi, b.lo), floor_div(a.hi, b.hi))};
-        case Register::Kind::Mod:
-            if (b.lo <= 0) return {};
-            if (b.lo == b.hi && floor_div(a.lo, b.lo) == floor_div(a.hi, b.lo))
-                return {floor_mod(a.lo, b.lo), floor_mod(a.hi, b.lo)};
-            return {0, b.hi - 1};
-        case Register::Kind::Min:
-            return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
-        case Register::Kind::Max:
-            return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-        case Register::Kind::Product:
-            return product_range(a, b);
-        case Register::Kind::Load:
-            break;
-    }
-    return {};
 }
 
 int64_t fold(Register::Kind kind, int64_t a, int64_t b) {
@@ -92,7 +69,7 @@ bool Form::is_constant() const {
     return registers.empty() && std::all_of(axes.begin(), axes.end(), [](int64_t c) { return c == 0; });
 }
 
-Form IndexForms::scaled(Form form, int64_t by) const {
+Form scaled(Form form, int64_t by) {
     form.constant = exact_mul(form.constant, by);
     for (int64_t& c : form.axes) c = exact_mul(c, by);
     for (auto& [r, c] : form.registers) c = exact_mul(c, by);
@@ -100,7 +77,7 @@ Form IndexForms::scaled(Form form, int64_t by) const {
     return form;
 }
 
-void IndexForms::add(Form& sum, const Form& term) const {
+void add(Form& sum, const Form& term) {
     sum.constant = exact_add(sum.constant, term.constant);
     for (size_t k = 0; k < sum.axes.size(); ++k) sum.axes[k] = exact_add(sum.axes[k], term.axes[k]);
     for (const auto& [r, c] : term.registers) {
@@ -112,6 +89,54 @@ void IndexForms::add(Form& sum, const Form& term) const {
             same->second = exact_add(same->second, c);
     }
     std::erase_if(sum.registers, [](const auto& entry) { return entry.second == 0; });
+}
+
+IntRange register_range(Register::Kind kind, IntRange a, IntRange b) {
+    switch (kind) {
+        case Register::Kind::FloorDiv:
+            if (b.lo <= 0) return {};
+            return {std::min(floor_div(a.lo, b.lo), floor_div(a.lo, b.hi)),
+                    std::max(floor_div(a.hi, b.lo), floor_div(a.hi, b.hi))};
+        case Register::Kind::Mod:
+            if (b.lo <= 0) return {};
+            if (b.lo == b.hi && floor_div(a.lo, b.lo) == floor_div(a.hi, b.lo))
+                return {floor_mod(a.lo, b.lo), floor_mod(a.hi, b.lo)};
+            return {0, b.hi - 1};
+        case Register::Kind::Min:
+            return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
+        case Register::Kind::Max:
+            return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
+        case Register::Kind::Product:
+            return product_range(a, b);
+        case Register::Kind::Load:
+            break;
+    }
+    return {};
+}
+
+IntRange range_of(const Form& form, std::span<const int64_t> extents, std::span<const Register> registers) {
+    Wide lo = form.constant, hi = form.constant;
+    for (size_t k = 0; k < form.axes.size(); ++k) (form.axes[k] < 0 ? lo : hi) += Wide(form.axes[k]) * (extents[k] - 1);
+    for (const auto& [r, c] : form.registers) {
+        const IntRange p = product_range(registers[r].range, {c, c});
+        lo += p.lo;
+        hi += p.hi;
+    }
+    return {saturate(lo), saturate(hi)};
+}
+
+std::optional<Form> in_one_period(Register::Kind kind, const Form& a, IntRange range, int64_t by) {
+    const int64_t period = floor_div(range.lo, by);
+    if (period != floor_div(range.hi, by)) return std::nullopt;
+    Form result;
+    if (kind == Register::Kind::FloorDiv) {
+        result.axes.assign(a.axes.size(), 0);
+        result.constant = period;
+    } else {
+        result = a;
+        result.constant = exact_add(result.constant, -exact_mul(period, by));
+    }
+    return result;
 }
 
 Form IndexForms::form(Expr e) {
@@ -177,36 +202,13 @@ Form IndexForms::atom_form(const Atom& atom) {
             return result;
         }
         r.range = register_range(r.kind, range(r.a), range(r.b));
-        // A division that stays in one period is affine: (i0 + 3) // 64 -> 0 for i0 in [0, 16).
-        if (r.b.is_constant() && r.b.constant > 0 && r.kind <= Register::Kind::Mod) {
-            const IntRange a = range(r.a);
-            const int64_t period = floor_div(a.lo, r.b.constant);
-            if (period == floor_div(a.hi, r.b.constant)) {
-                if (r.kind == Register::Kind::FloorDiv) {
-                    result.constant = period;
-                } else {
-                    result = r.a;
-                    result.constant = exact_add(result.constant, -exact_mul(period, r.b.constant));
-                }
-                return atoms_[&atom] = result;
-            }
-        }
+        if (r.divides())
+            if (auto affine = in_one_period(r.kind, r.a, range(r.a), r.b.constant))
+                return atoms_[&atom] = std::move(*affine);
     }
     result.registers = {{static_cast<uint32_t>(registers_.size()), 1}};
     registers_.push_back(std::move(r));
     return atoms_[&atom] = result;
-}
-
-IntRange IndexForms::range(const Form& form) const {
-    Wide lo = form.constant, hi = form.constant;
-    for (size_t k = 0; k < form.axes.size(); ++k)
-        (form.axes[k] < 0 ? lo : hi) += Wide(form.axes[k]) * (extents_[k] - 1);
-    for (const auto& [r, c] : form.registers) {
-        const IntRange p = product_range(registers_[r].range, {c, c});
-        lo += p.lo;
-        hi += p.hi;
-    }
-    return {saturate(lo), saturate(hi)};
 }
 
 void clip_lanes(int64_t start, int64_t step, int64_t& lo, int64_t& hi) {

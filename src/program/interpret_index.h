@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,6 +33,10 @@ struct Form {
     std::vector<std::pair<uint32_t, int64_t>> registers;
     bool is_constant() const;
 };
+// These throw ModelError where a sum or a product overflows.
+int64_t exact_mul(int64_t a, int64_t b);
+void add(Form& sum, const Form& term);
+Form scaled(Form form, int64_t by);
 
 struct Register {
     enum class Kind : uint8_t { FloorDiv, Mod, Min, Max, Product, Load };
@@ -39,7 +44,15 @@ struct Register {
     Form a, b;            ///< operands, except for Load
     uint32_t access = 0;  ///< Load
     IntRange range;
+    /// axis // b or axis % b by a positive constant b.
+    bool divides() const { return kind <= Kind::Mod && b.is_constant() && b.constant > 0; }
 };
+IntRange register_range(Register::Kind kind, IntRange a, IntRange b);
+/// `extents`: of the axes; at least 1 each.
+IntRange range_of(const Form& form, std::span<const int64_t> extents, std::span<const Register> registers);
+/// a // by or a % by, by `kind`, without a register: where `a` stays in one period of `by`.
+///     (i0 + 3) // 64 -> 0,   (i0 + 67) % 64 -> i0 + 3   for i0 in [0, 16)
+std::optional<Form> in_one_period(Register::Kind kind, const Form& a, IntRange range, int64_t by);
 
 /// Registers of one tensor expression, in topological order.
 class IndexForms {
@@ -48,13 +61,11 @@ class IndexForms {
     IndexForms(std::span<const int64_t> extents, const Bindings& bindings) : extents_(extents), bindings_(bindings) {}
 
     Form form(Expr e);
-    IntRange range(const Form& form) const;
+    IntRange range(const Form& form) const { return range_of(form, extents_, registers_); }
     std::vector<Register>& registers() { return registers_; }
 
   private:
     Form atom_form(const Atom& atom);
-    Form scaled(Form form, int64_t by) const;
-    void add(Form& sum, const Form& term) const;
 
     std::span<const int64_t> extents_;
     const Bindings& bindings_;

@@ -4,52 +4,14 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "program/interpret_axes.h"
 
 namespace tilewright::interp {
 
 namespace {
 
-template <class F>
-void for_each_form(Plan& plan, const F& f) {
-    for (Register& r : plan.registers)
-        if (r.kind != Register::Kind::Load) {
-            f(r.a);
-            f(r.b);
-        }
-    for (AccessPlan& a : plan.accesses) {
-        if (!a.used) continue;
-        f(a.address);
-        for (Check& c : a.checks) f(c.index);
-        for (Form& c : a.conditions) f(c);
-    }
-    for (Form& form : plan.body_index)
-        if (!form.axes.empty()) f(form);
-    for (Form& form : plan.epilogue_index)
-        if (!form.axes.empty()) f(form);
-}
-
-/// Removes unit axes, and merges axes that every form uses as one: i0, i1 in i0 * extent(i1) + i1.
-void simplify_axes(Plan& plan) {
-    const auto erase_axis = [&](size_t k) {
-        for_each_form(plan, [&](Form& f) { f.axes.erase(f.axes.begin() + static_cast<std::ptrdiff_t>(k)); });
-        plan.extents.erase(plan.extents.begin() + static_cast<std::ptrdiff_t>(k));
-        if (k < plan.spatial) --plan.spatial;
-    };
-    for (size_t k = plan.extents.size(); k-- > 0;)
-        if (plan.extents[k] == 1) erase_axis(k);
-    for (size_t k = plan.extents.size(); k-- > 1;) {
-        if (k == plan.spatial) continue;  // a spatial axis is never merged with a reduction axis
-        bool together = true;
-        for_each_form(plan, [&](const Form& f) {
-            int64_t outer = 0;
-            together =
-                together && !__builtin_mul_overflow(f.axes[k], plan.extents[k], &outer) && f.axes[k - 1] == outer;
-        });
-        if (!together) continue;
-        plan.extents[k] *= plan.extents[k - 1];
-        erase_axis(k - 1);
-    }
-}
+/// Lanes of a reduction are faster than rows of fewer points.
+constexpr int64_t kShortRow = 16;
 
 /// Appends the remaining checks: those decided by the ranges are dropped.
 Form plan_index(IndexForms& forms, std::span<const Expr> index, std::span<const int64_t> shape,
@@ -108,19 +70,47 @@ double lane_cost(const Plan& plan, size_t axis) {
     return per_lane + 40 / length;
 }
 
+size_t cheapest_lanes(const Plan& plan, size_t begin, size_t end, size_t best) {
+    for (size_t k = begin; k < end; ++k)
+        if (lane_cost(plan, k) < lane_cost(plan, best)) best = k;
+    return best;
+}
+
 void choose_lanes(Plan& plan) {
-    if (plan.spatial == 0) {  // a row of one element
-        plan.extents.insert(plan.extents.begin(), 1);
-        for_each_form(plan, [](Form& f) { f.axes.insert(f.axes.begin(), 0); });
-        plan.spatial = 1;
-    }
-    const auto cheapest = [&](size_t begin, size_t end, size_t best) {
-        for (size_t k = begin; k < end; ++k)
-            if (lane_cost(plan, k) < lane_cost(plan, best)) best = k;
-        return best;
-    };
-    plan.row_axis = cheapest(0, plan.spatial, plan.spatial - 1);
-    plan.lane_axis = cheapest(plan.spatial, plan.extents.size(), plan.row_axis);
+    if (plan.spatial == 0) insert_unit_axis(plan);  // a row of one element
+    plan.row_axis = cheapest_lanes(plan, 0, plan.spatial, plan.spatial - 1);
+    plan.lane_axis = cheapest_lanes(plan, plan.spatial, plan.extents.size(), plan.row_axis);
+}
+
+/// Whether a number that the body reads has an index that is not affine.
+bool body_gathers(const Plan& plan) {
+    const auto registers = [](const Form& f) { return !f.registers.empty(); };
+    const std::vector<uint32_t> slots = plan.body->slots();
+    return std::any_of(slots.begin(), slots.end(), [&](uint32_t slot) {
+        const AccessPlan& a = plan.accesses[slot];
+        return registers(a.address) || std::any_of(a.conditions.begin(), a.conditions.end(), registers) ||
+               std::any_of(a.checks.begin(), a.checks.end(), [&](const Check& c) { return registers(c.index); });
+    });
+}
+
+/// Splits axes that layouts address in blocks, so that indices are affine. Results keep their bits: lanes of a spatial
+/// axis add one point of the reduction after the other, whether or not its axes are split. Lanes of a reduction axis
+/// become its innermost loop, which adds in the same order; they stay where the plan adds products in partial sums
+/// (dot_product), and where rows are too short to be lanes.
+void split_divided_axes(Plan& plan) {
+    if (std::none_of(plan.registers.begin(), plan.registers.end(), [](const Register& r) { return r.divides(); }))
+        return;
+    const bool along_reduction = plan.lane_axis != plan.row_axis;
+    if (along_reduction && !body_gathers(plan)) return;
+    Plan split = plan;
+    if (along_reduction) move_last(split, plan.lane_axis);
+    if (!split_axes(split)) return;
+    simplify_axes(split);
+    if (split.spatial == 0) return;
+    const size_t row = cheapest_lanes(split, 0, split.spatial, split.spatial - 1);
+    if (along_reduction && split.extents[row] < kShortRow) return;
+    split.row_axis = split.lane_axis = row;
+    plan = std::move(split);
 }
 
 /// Decodes f16, bf16 and smaller floats once if elements are read more than about once.
@@ -184,6 +174,7 @@ Plan make_plan(const TensorExpr& expr, std::span<const Tensor> operands, std::sp
     plan.registers = std::move(forms.registers());
     simplify_axes(plan);
     choose_lanes(plan);
+    split_divided_axes(plan);
     return plan;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The interpreter's plan for one tensor expression, computed before its first point: addresses as forms, accesses
-// without the checks that range analysis removes, merged axes, and the axes along which to run. Internal to the
-// interpreter.
+// without the checks that range analysis removes, merged and split axes, and the axes along which to run. Internal to
+// the interpreter.
 
 #include <cstdint>
 #include <span>
@@ -30,7 +30,7 @@ struct AccessPlan {
 };
 
 struct Plan {
-    std::vector<int64_t> extents;  ///< after unit axes are dropped and axes are merged
+    std::vector<int64_t> extents;  ///< after unit axes are dropped, and axes are merged and split
     size_t spatial = 0;
     size_t row_axis = 0, lane_axis = 0;
     std::vector<Register> registers;

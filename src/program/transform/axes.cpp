@@ -34,12 +34,16 @@ TensorExpr without_identity(TensorExpr expr) {
 }
 
 /// Substitutes axes: axis k becomes by[k], over axes of the new `extents`.
-TensorExpr replace_axes(const TensorExpr& expr, const std::vector<Expr>& by, std::vector<Expr> extents,
-                        size_t spatial) {
+TensorExpr with_axes(const TensorExpr& expr, const std::vector<Expr>& by, std::vector<Expr> extents, size_t spatial) {
     TensorExpr out = map_indices(with_output_index(expr), [&](Expr e) { return substitute_axes(e, by); });
     out.extents = std::move(extents);
     out.spatial = spatial;
-    return without_identity(tidy(out));
+    return out;
+}
+
+TensorExpr replace_axes(const TensorExpr& expr, const std::vector<Expr>& by, std::vector<Expr> extents,
+                        size_t spatial) {
+    return without_identity(tidy(with_axes(expr, by, std::move(extents), spatial)));
 }
 
 /// A divisor by which an axis can be split: `axis(k) // c` or `axis(k) % c` where c divides the extent.
@@ -122,7 +126,7 @@ TensorExpr merge_axes(const TensorExpr& expr, size_t k) {
 
 }  // namespace
 
-TensorExpr split_axis(const TensorExpr& expr, size_t k, Expr inner) {
+TensorExpr split_axis_only(const TensorExpr& expr, size_t k, Expr inner) {
     TW_CHECK(k < expr.extents.size(), "axis {} of {}", k, expr.extents.size());
     const Expr outer = floor_div(expr.extents[k], inner);
     TW_CHECK(outer * inner == expr.extents[k], "{} does not divide {}", inner.text(), expr.extents[k].text());
@@ -136,7 +140,11 @@ TensorExpr split_axis(const TensorExpr& expr, size_t k, Expr inner) {
             extents.push_back(expr.extents[a]);
         }
     }
-    return replace_axes(expr, by, std::move(extents), expr.spatial + (k < expr.spatial ? 1 : 0));
+    return with_axes(expr, by, std::move(extents), expr.spatial + (k < expr.spatial ? 1 : 0));
+}
+
+TensorExpr split_axis(const TensorExpr& expr, size_t k, Expr inner) {
+    return without_identity(tidy(split_axis_only(expr, k, inner)));
 }
 
 TensorExpr normalize_axes(const TensorExpr& expr) {
