@@ -386,7 +386,6 @@ void enumerate(int most) {
     });
     std::vector<TermLaw> laws;
     Union known(all.entries.size());
-    size_t dropped = 0;
     const auto same = [&](uint32_t a, uint32_t b) { return known.find(a) == known.find(b); };
     for (const Pair& pair : pairs) {
         const MatrixTerm left = all.term(pair.other), right = all.term(pair.first);
@@ -401,7 +400,6 @@ void enumerate(int most) {
         if (!canonical(left, right)) continue;  // a renaming of another pair
         const TermLaw law{left, right};
         if (!proved(law)) {
-            ++dropped;
             std::fprintf(stderr, "not proved: %s = %s\n", print(left).c_str(), print(right).c_str());
             continue;
         }

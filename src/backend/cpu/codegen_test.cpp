@@ -90,11 +90,13 @@ void agree(uint64_t from, uint64_t to, const Family& family) {
         for (size_t i = 0; i < cases.size(); ++i) {
             const TileProgram& t = cases[i].program;
             const std::vector<Tensor>& inputs = cases[i].given.inputs;
-            if (!kernels.empty() && disagreement(kernels[i], t, inputs, family.tolerance).empty()) continue;
-            const std::string wrong = explained(t, inputs, family.tolerance, family.isa);
-            if (wrong.empty() && kernels.empty()) continue;
+            const std::string together =
+                kernels.empty() ? "not compiled" : disagreement(kernels[i], t, inputs, family.tolerance);
+            if (together.empty()) continue;
+            const std::string alone = explained(t, inputs, family.tolerance, family.isa);
+            if (alone.empty() && kernels.empty()) continue;
             ++failures;
-            ADD_FAILURE() << "seed " << begin + i << ": " << wrong;
+            ADD_FAILURE() << "seed " << begin + i << ": " << alone << "\ncompiled with others: " << together;
         }
     }
 }

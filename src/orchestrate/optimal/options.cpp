@@ -61,7 +61,7 @@ std::optional<PieceReport::Relaxed> relaxed(const std::vector<PieceReport>& piec
     for (const PieceReport& p : pieces) {
         const auto& one = p.*of;
         if (!one) continue;
-        if (!all) all.emplace();
+        if (!all) all = PieceReport::Relaxed();
         all->root += one->root;
         all->ms += one->ms;
     }

@@ -25,7 +25,7 @@ class Kernels {
         : c_(context),
           model_(model),
           kernel_(context.program().primitives.size()),
-          names_([this](Var) { return std::optional<int64_t>(kAssumedExtent); }) {
+          names_([](Var) { return std::optional<int64_t>(kAssumedExtent); }) {
         env_.names = &names_;
         std::iota(kernel_.begin(), kernel_.end(), size_t{0});
     }

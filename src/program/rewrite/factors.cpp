@@ -345,7 +345,6 @@ void fold_affine_chain(const RewriteContext& context, PrimitiveId at, std::vecto
     if (!is_map(*p.expr(), t)) return;
     // The whole chain of producer maps as one expression.
     TensorExpr e = *p.expr();
-    size_t inlined = 0;
     for (bool more = true; more;) {
         more = false;
         for (uint32_t slot = 0; slot < e.accesses.size() && !more; ++slot) {
@@ -357,7 +356,6 @@ void fold_affine_chain(const RewriteContext& context, PrimitiveId at, std::vecto
             const auto fused = inline_producer(e, slot, *map, context.value(a.value));
             if (!fused) continue;
             e = *fused;
-            ++inlined;
             more = true;
         }
         if (operations(e.body) > 64) return;
