@@ -44,6 +44,7 @@ GpuCopy::GpuCopy(const Program& stages, const Load& load) : access_(load.access)
             room_ += pad->after;
         } else {
             regular_ = false;
+            break;  // later primitives are about other dimensions than the index's
         }
     }
 }
