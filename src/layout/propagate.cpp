@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "index/facts.h"
+#include "program/transform/tidy.h"
 
 namespace tilewright {
 
@@ -238,6 +239,51 @@ LayoutPlan plan_layouts(const Program& program, const LayoutRequests& requests, 
 
 namespace {
 
+/// Computes an element for every place of a layout that stores some elements several times and pads with zeros. The
+/// axes become the layout's dimensions.
+///     y[i0] = f(x[i0])   in unfold(0, 6, 4)   ->   y[i0, i1] = select(4*i0 + i1 < 10, f(x[4*i0 + i1]), 0)
+TensorExpr expanded(const TensorExpr& given, const Layout& layout, const std::vector<Expr>& shape) {
+    const auto axes = axes_of_result(given);
+    TW_CHECK(axes, "a result that is not indexed by axes cannot be written in layout {}", print(layout));
+    const std::vector<Expr> physical = physical_shape(layout, shape);
+    std::vector<Expr> at;
+    for (size_t d = 0; d < physical.size(); ++d) at.push_back(axis(d));
+    const LogicalIndex logical = logical_index(layout, shape, at);
+    TensorExpr e = map_indices(given, [&](Expr i) {
+        return substitute(i, [&](Var v) -> std::optional<Expr> {
+            if (v.kind != VarKind::Axis) return std::nullopt;
+            if (v.id >= given.spatial) return axis(v.id - given.spatial + physical.size());
+            const auto d = std::find(axes->begin(), axes->end(), v.id);
+            return d == axes->end() ? Expr(0) : logical.index[static_cast<size_t>(d - axes->begin())];
+        });
+    });
+    e.output_index.clear();
+    e.extents = physical;
+    e.extents.insert(e.extents.end(), given.extents.begin() + static_cast<std::ptrdiff_t>(given.spatial),
+                     given.extents.end());
+    e.spatial = physical.size();
+    const Ranges ranges = e.ranges();
+    e = map_indices(e, [&](Expr i) { return simplify(i, ranges); });
+    std::vector<Expr> valid;
+    for (const Expr& c : logical.valid)
+        if (const Expr s = simplify(c, ranges); !prove_nonnegative(s, ranges)) valid.push_back(s);
+    if (valid.empty()) return e;
+    for (Access& a : e.accesses) a.valid.insert(a.valid.end(), valid.begin(), valid.end());
+    const ScalarNode& root = e.body[e.body.root()];
+    if (e.reducer == Reducer::None && root.op == ScalarOp::Access && e.accesses[root.slot].fill == 0) return e;
+    // Padding is zero, whatever the function is of the zeros that are read there.
+    const bool reduces = e.reducer != Reducer::None;
+    ScalarBody& last = reduces ? e.epilogue : e.body;
+    ScalarId value = !last.empty() ? last.root() : last.acc(e.body.dtype());
+    for (const Expr& c : valid) {
+        const ScalarId inside = last.binary(ScalarOp::Ge, last.index(c), last.int_constant(DType::I64, 0));
+        const DType type = last[value].dtype;
+        value = last.select(inside, value, last.constant(type, 0));
+    }
+    last.set_root(value);
+    return e;
+}
+
 class Application {
   public:
     Application(const Program& program, const LayoutPlan& plan) : p_(program), plan_(plan), out_(program) {}
@@ -322,8 +368,10 @@ class Application {
         const Layout layout = layout_of(p.outputs[0]);
         if (layout.is_identity()) return p;
         const std::vector<Expr>& shape = p_.values[p.outputs[0]].shape;
-        TW_CHECK(!expands(layout, shape), "layout {} of computed value '{}' would expand shape {}", print(layout),
-                 p.name, to_string(shape));
+        if (expands(layout, shape)) {
+            *e = expanded(*e, layout, shape);
+            return p;
+        }
         e->output_index = physical_index(layout, shape, result_index(*e));
         for (Expr& i : e->output_index) i = simplify(i, ranges);
         return p;
@@ -372,6 +420,8 @@ class Application {
 };
 
 }  // namespace
+
+bool can_expand(const TensorExpr& e) { return axes_of_result(e).has_value(); }
 
 Program apply_layouts(const Program& program, const LayoutPlan& plan) { return Application(program, plan).run(); }
 

@@ -71,9 +71,12 @@ struct LayoutPlan {
 /// reader wins), otherwise by a conversion. Then propagates layouts to the other values.
 LayoutPlan plan_layouts(const Program& program, const LayoutRequests& requests, const PropagateOptions& options);
 
+/// Whether the result can be written in a layout that expands: every dimension is indexed by an axis of its own.
+bool can_expand(const TensorExpr& e);
+
 /// Rewrites every shape and index (S_X(S_Y^-1(L')) of ALT §6), transforms constants, and inserts each conversion after
-/// the producer of its value. Inputs and outputs of the program are unchanged if they are row-major in the plan.
-/// Computed values must not have layouts that expand (InternalError).
+/// the producer of its value. Inputs and outputs of the program are unchanged if they are row-major in the plan. In a
+/// layout that expands, every copy of an element is computed (see `can_expand`; else InternalError).
 Program apply_layouts(const Program& program, const LayoutPlan& plan);
 
 }  // namespace tilewright

@@ -234,6 +234,41 @@ TEST(Propagate, expanding_layouts_need_a_conversion) {
     }
 }
 
+/// What `v` holds in the layout, by the program that writes it so.
+Tensor written_in(const Network& n, ValueId v, const Layout& layout) {
+    Program program = n.program;
+    program.outputs = {v};
+    LayoutPlan plan;
+    plan.values.emplace(v, layout);
+    const Program moved = apply_layouts(program, plan);
+    EXPECT_EQ(verify(moved), std::vector<std::string>()) << print(moved);
+    return interpret(moved, random_inputs(program, 3)).at(0);
+}
+
+TEST(Propagate, a_result_can_be_written_in_a_layout_that_expands) {
+    Network n;
+    const ValueId x = n.b.input("x", DType::F32, {1, 4, 8, 5});
+    const ValueId p = n.pad(x), e = n.b.unary(ScalarOp::Exp, p), y = n.conv(e, 4, 3);
+    const ValueId s = n.b.reduce(Reducer::Sum, e, {1}, false, "sum");
+    n.b.set_outputs({y, s});
+    // Overlapped tiles, zeros around (exp(0) is 1), a split that does not divide; of a map, a window, and a sum.
+    for (const ValueId v : {p, e, y, s}) {
+        Program program = n.program;
+        program.outputs = {v};
+        const Tensor logical = interpret(program, random_inputs(program, 3)).at(0);
+        for (const char* text : {"unfold(1, 3, 2)", "pad(1, 1, 2)", "split(1, 3) reorder(0, 2, 1, 3)",
+                                 "pad(2, 0, 1) unfold(2, 4, 3) reorder(0, 2, 1, 3)"}) {
+            Layout layout = parse_layout(text);
+            const size_t rank = logical.shape().size();
+            if (auto* r = std::get_if<layout::Reorder>(&layout.primitives.back()))
+                for (size_t d = r->permutation.size(); d < rank + 1; ++d) r->permutation.push_back(d);
+            EXPECT_TRUE(expands(layout, n.program.values[v].shape)) << text;
+            EXPECT_LE(largest_difference({to_physical(layout, logical)}, {written_in(n, v, layout)}), 1e-6)
+                << text << " of " << n.program.values[v].name;
+        }
+    }
+}
+
 TEST(Propagate, windows_with_strides_are_read_from_one_tile) {
     // V = 2, M = 3, 3 windows a tile: B = V*2 + M = 7, S = V*3 = 6.
     Network n;

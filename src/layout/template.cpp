@@ -169,10 +169,10 @@ class TemplateMaker {
     Tile add_parameter(const std::string& name, int64_t extent, std::vector<int64_t> factors) {
         Tile t;
         t.inner = out_.parameters_.size();
-        out_.parameters_.push_back({name, extent, factors});
+        out_.parameters_.push_back({name, extent, factors, false});
         if (levels_ > 1) {
             t.outer = out_.parameters_.size();
-            out_.parameters_.push_back({name + "2", extent, std::move(factors)});
+            out_.parameters_.push_back({name + "2", extent, std::move(factors), false});
             out_.levels_.emplace_back(t.outer, t.inner);
         }
         return t;
@@ -185,7 +185,9 @@ class TemplateMaker {
             if (roles_[a] != role || coefficient != 1) continue;
             std::vector<int64_t> factors = divisors(e_->extents[a].constant());
             if (factors.back() != extent) factors.push_back(extent);
-            return add_parameter(name, extent, std::move(factors));
+            const Tile tile = add_parameter(name, extent, std::move(factors));
+            out_.parameters_[tile.inner].innermost = true;
+            return tile;
         }
         return {};
     }

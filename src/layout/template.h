@@ -27,6 +27,7 @@ struct LayoutParameter {
     std::string name;              ///< of the tables above: "h", "o", "i'"; "h2" is the outer tile of two levels
     int64_t extent = 1;            ///< of the dimension
     std::vector<int64_t> factors;  ///< to select from, ascending; 1: no tiles; the extent: one tile
+    bool innermost = false;        ///< of the channels, the last dimension, along which vectors run
 };
 
 /// One factor for each parameter.
