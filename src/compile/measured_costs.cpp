@@ -45,6 +45,14 @@ TuneSettings kernel_settings(const MeasuringOptions& what, const CompileOptions&
     return settings;
 }
 
+/// As single kernels, but only the fastest of them matter.
+TuneSettings rival_settings(const MeasuringOptions& what, const CompileOptions& options) {
+    TuneSettings settings = schedule_settings(options);
+    settings.warmth = warmth_in_model(what.target, what.weight_bytes);
+    settings.check_work = 1 << 18;  // some ten milliseconds: each is checked on operands of its own
+    return settings;
+}
+
 /// Negative if the kernel cannot be run.
 double seconds_of(const Measurement& m) { return m.verdict == Verdict::measured ? m.seconds.value : -1; }
 
@@ -105,11 +113,12 @@ class MeasuredCosts final : public EstimatedCosts {
         : EstimatedCosts(std::move(estimates)),
           what_(what),
           settings_(kernel_settings(what, options)),
+          rivals_(rival_settings(what, options)),
           database_(std::move(database)),
           tuner_(what.target, schedule_settings(options), database_.get()),
           library_(what.target.native ? options.provider : nullptr),
           watch_(options.watch),
-          end_(now_ms() + 1e3 * options.measure_seconds) {}
+          end_(now_ms() + 1e3 * what.seconds.value_or(options.measure_seconds)) {}
 
     bool measures_schedules() const override { return what_.schedules && !out_of_time(); }
 
@@ -134,6 +143,19 @@ class MeasuredCosts final : public EstimatedCosts {
         if (auto reason = library_->refusal(kernel.stages, weights)) return refused(generated, std::move(*reason));
         if (out_of_time()) return std::nullopt;
         return faster(generated, tune_library(*library_, kernel, what_.target, *how, database_.get()));
+    }
+
+    std::optional<std::vector<double>> measure_in_turns(const std::vector<Rival>& rivals) const override {
+        std::vector<tilewright::Rival> all;
+        for (const Rival& r : rivals) {
+            const auto sizes = assumed_sizes(r.kernel.stages);
+            if (!sizes || out_of_time()) return std::nullopt;
+            all.push_back({r.kernel, r.weights, *sizes});
+        }
+        std::vector<double> seconds;
+        for (const TunedKernel& k : tune_rivals(all, what_.target, rivals_, database_.get()))
+            seconds.push_back(seconds_of(k.measurement));
+        return seconds;
     }
 
     std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const override {
@@ -208,6 +230,7 @@ class MeasuredCosts final : public EstimatedCosts {
 
     const MeasuringOptions what_;
     const TuneSettings settings_;               ///< of single kernels
+    const TuneSettings rivals_;                 ///< of kernels that are compared with each other
     std::shared_ptr<TuningDatabase> database_;  ///< null: results are not kept
     mutable Tuner tuner_;                       ///< of schedules
     std::shared_ptr<const cpu::KernelProvider> library_;

@@ -32,6 +32,16 @@ std::optional<MeasuredKernel> EstimatedCosts::measure(const TileProgram&, const 
     throw InternalError("a kernel is measured where there are only estimates");
 }
 
+std::optional<std::vector<double>> EstimatedCosts::measure_in_turns(const std::vector<Rival>& rivals) const {
+    std::vector<double> seconds;
+    for (const Rival& r : rivals) {
+        const auto measured = measure(r.kernel, r.weights);
+        if (!measured) return std::nullopt;
+        seconds.push_back(measured->seconds);
+    }
+    return seconds;
+}
+
 std::optional<MeasuredKernel> EstimatedCosts::recall(const TileProgram&, const std::vector<bool>&) const {
     return std::nullopt;
 }

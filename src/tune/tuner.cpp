@@ -29,40 +29,86 @@ std::string isa_text(const Target& target) {
     return target.native ? "" : fmt::format(" isa={}/{}", cpu::llvm_cpu(target).name, target.vector_bits);
 }
 
-/// Compiles, checks and measures schedules of one kernel.
+void refuse(Measurement& result, Verdict verdict, std::string reason) {
+    result.verdict = verdict;
+    result.reason = std::move(reason);
+}
+
+/// The operands and the reference of one kernel, for all of its schedules.
 class Bench {
   public:
     Bench(const Program& stages, const Target& target, const TuneSettings& settings)
-        : target_(target),
-          settings_(settings),
+        : sizes_(settings.sizes),
           stages_(with_sizes(stages, settings.sizes)),
           how_{.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = target.last_cache_bytes()},
           checker_(stages, {.bindings = settings.sizes, .work = settings.check_work}) {}
 
-    /// Sets the verdict of each measurement, whose key is already set.
-    void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
-        auto kernels = compile_all(group, results);
+    bool correct(const cpu::CompiledKernel& kernel, ThreadPool& pool, Measurement& result) {
+        const CheckResult check = checker_.check(kernel, pool);
+        if (!check.ok) refuse(result, Verdict::wrong, check.reason);
+        return check.ok;
+    }
+
+    KernelRun run_of(const cpu::CompiledKernel& kernel, ThreadPool& pool) {
+        return {kernel, sizes_, operands(kernel), pool};
+    }
+
+    /// Operands are created again: constants may have another layout than for the kernel before.
+    void reset_operands() { operands_.reset(); }
+
+  private:
+    /// Created when the first kernel needs them.
+    Operands& operands(const cpu::CompiledKernel& kernel) {
+        if (operands_) return *operands_;
+        std::vector<Tensor> inputs = kernel_inputs(stages_, 1, Spread::Usual);
+        if (!kernel.library) return operands_.emplace(stages_, inputs, how_);
+        const PreparedInputs prepared = prepared_inputs(stages_, std::move(inputs), *kernel.library);
+        return operands_.emplace(prepared.stages, prepared.inputs, how_);
+    }
+
+    const Bindings sizes_;
+    Program stages_;
+    OperandOptions how_;
+    std::optional<Operands> operands_;
+    KernelChecker checker_;
+};
+
+/// A schedule to measure, on the operands of its kernel. The key of the result is already set.
+struct Contender {
+    const TileProgram* kernel = nullptr;
+    Bench* bench = nullptr;
+    Measurement* result = nullptr;
+};
+
+/// Compiles, checks and measures schedules against each other.
+class Contest {
+  public:
+    Contest(const Target& target, const TuneSettings& settings) : target_(target), settings_(settings) {}
+
+    /// Sets the verdict of each measurement.
+    void measure_group(const std::vector<Contender>& group) {
+        auto kernels = compile_all(group);
         ThreadPool pool(target_.workers, Pinning::on);  // after compiling, whose threads would inherit the pinning
-        reject_hanging(kernels, pool, results);
+        reject_hanging(kernels, pool, group);
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
         for (size_t i = 0; i < group.size(); ++i) {
-            if (!kernels[i] || !correct(*kernels[i], pool, *results[i])) continue;
-            runnables.push_back({group[i]->name, KernelRun(*kernels[i], settings_.sizes, operands(*kernels[i]), pool)});
-            passed.push_back(results[i]);
+            if (!kernels[i] || !group[i].bench->correct(*kernels[i], pool, *group[i].result)) continue;
+            runnables.push_back({group[i].kernel->name, group[i].bench->run_of(*kernels[i], pool)});
+            passed.push_back(group[i].result);
         }
         time(runnables, passed);
     }
 
     /// The same for one kernel of a library, which may throw.
-    void measure_library(const cpu::KernelProvider::Candidate& candidate, Measurement& result) {
+    void measure_library(const cpu::KernelProvider::Candidate& candidate, Bench& bench, Measurement& result) {
         try {
             cpu::CompiledKernel kernel;
             kernel.library = candidate.make();
             ThreadPool pool(target_.workers, Pinning::on);
-            if (!correct(kernel, pool, result)) return;
-            operands_.reset();  // constants may have another layout than for the kernel before
-            KernelRun run(kernel, settings_.sizes, operands(kernel), pool);
+            if (!bench.correct(kernel, pool, result)) return;
+            bench.reset_operands();
+            KernelRun run = bench.run_of(kernel, pool);
             run();  // the first run starts the library's threads: else the kernel could be given up for it
             time({{candidate.kernel, run}}, {&result});
         } catch (const RuntimeError& e) {
@@ -70,18 +116,7 @@ class Bench {
         }
     }
 
-    static void refuse(Measurement& result, Verdict verdict, std::string reason) {
-        result.verdict = verdict;
-        result.reason = std::move(reason);
-    }
-
   private:
-    bool correct(const cpu::CompiledKernel& kernel, ThreadPool& pool, Measurement& result) {
-        const CheckResult check = checker_.check(kernel, pool);
-        if (!check.ok) refuse(result, Verdict::wrong, check.reason);
-        return check.ok;
-    }
-
     void time(const std::vector<Runnable>& runnables, const std::vector<Measurement*>& results) {
         MeasureOptions options = settings_.measure;
         options.known_best = best_;
@@ -95,12 +130,12 @@ class Bench {
 
     /// Runs each kernel once in a child process; those that do not finish there are rejected and reset.
     void reject_hanging(std::vector<std::optional<cpu::CompiledKernel>>& kernels, ThreadPool& pool,
-                        const std::vector<Measurement*>& results) {
+                        const std::vector<Contender>& group) {
         std::vector<std::function<void()>> runs;
         std::vector<size_t> of;
         for (size_t i = 0; i < kernels.size(); ++i) {
             if (!kernels[i]) continue;
-            runs.emplace_back(KernelRun(*kernels[i], settings_.sizes, operands(*kernels[i]), pool));
+            runs.emplace_back(group[i].bench->run_of(*kernels[i], pool));
             of.push_back(i);
         }
         // The child has one thread, cold caches and copy-on-write memory.
@@ -108,7 +143,7 @@ class Bench {
         const std::vector<std::string> faults = run_in_child(runs, std::min(best, settings_.first_run_seconds));
         for (size_t k = 0; k < of.size(); ++k) {
             if (faults[k].empty()) continue;
-            refuse(*results[of[k]], Verdict::failed, "its first run: " + faults[k]);
+            refuse(*group[of[k]].result, Verdict::failed, "its first run: " + faults[k]);
             kernels[of[k]].reset();
         }
     }
@@ -116,27 +151,17 @@ class Bench {
     static constexpr double kMuchSlower = 30;  ///< times the best: rejected, even after a cold first run
     static constexpr double kStart = 0.5;      ///< seconds
 
-    /// Created when the first kernel needs them.
-    Operands& operands(const cpu::CompiledKernel& kernel) {
-        if (operands_) return *operands_;
-        std::vector<Tensor> inputs = kernel_inputs(stages_, 1, Spread::Usual);
-        if (!kernel.library) return operands_.emplace(stages_, inputs, how_);
-        const PreparedInputs prepared = prepared_inputs(stages_, std::move(inputs), *kernel.library);
-        return operands_.emplace(prepared.stages, prepared.inputs, how_);
-    }
-
-    std::vector<std::optional<cpu::CompiledKernel>> compile_all(const std::vector<const TileProgram*>& group,
-                                                                const std::vector<Measurement*>& results) const {
+    std::vector<std::optional<cpu::CompiledKernel>> compile_all(const std::vector<Contender>& group) const {
         std::vector<std::optional<cpu::CompiledKernel>> kernels(group.size());
         std::vector<const TileProgram*> legal;
         std::vector<size_t> at;
         for (size_t i = 0; i < group.size(); ++i) {
-            const std::vector<std::string> faults = verify(*group[i]);
+            const std::vector<std::string> faults = verify(*group[i].kernel);
             if (!faults.empty()) {
-                refuse(*results[i], Verdict::failed, "not legal: " + faults.front());
+                refuse(*group[i].result, Verdict::failed, "not legal: " + faults.front());
                 continue;
             }
-            legal.push_back(group[i]);
+            legal.push_back(group[i].kernel);
             at.push_back(i);
         }
         if (!settings_.compile) try {
@@ -149,17 +174,13 @@ class Bench {
                 kernels[at[k]] =
                     settings_.compile ? settings_.compile(*legal[k], target_) : cpu::compile(*legal[k], target_);
             } catch (const InternalError& e) {  // the generator does not support this schedule; others may work
-                refuse(*results[at[k]], Verdict::failed, fmt::format("no code: {}", e.what()));
+                refuse(*group[at[k]].result, Verdict::failed, fmt::format("no code: {}", e.what()));
             }
         return kernels;
     }
 
     const Target target_;
     const TuneSettings settings_;
-    Program stages_;
-    OperandOptions how_;
-    std::optional<Operands> operands_;
-    KernelChecker checker_;
     double best_ = std::numeric_limits<double>::infinity();  ///< seconds, of all groups
 };
 
@@ -251,21 +272,19 @@ class Tuner::Impl {
             }
         }
         for (size_t begin = 0; begin < unknown.size(); begin += kGroup) {
-            std::vector<const TileProgram*> group;
-            std::vector<Measurement*> results;
-            for (size_t k = begin; k < std::min(begin + kGroup, unknown.size()); ++k) {
-                group.push_back(&candidates[unknown[k]]);
-                results.push_back(&tuned[unknown[k]].measurement);
-            }
             // Operands may be large: created only when something is measured, kept for the same kernel.
             const MeasurementKey& key = tuned[0].measurement.key;
             if (std::string what = key.stages + key.settings; !bench_ || what != bench_of_) {
                 bench_.reset();
                 bench_ = std::make_unique<Bench>(candidates[0].stages, target_, settings);
+                contest_ = std::make_unique<Contest>(target_, settings);
                 bench_of_ = std::move(what);
             }
-            bench_->measure_group(group, results);
-            for (const Measurement* m : results) log_(*m);
+            std::vector<Contender> group;
+            for (size_t k = begin; k < std::min(begin + kGroup, unknown.size()); ++k)
+                group.push_back({&candidates[unknown[k]], bench_.get(), &tuned[unknown[k]].measurement});
+            contest_->measure_group(group);
+            for (const Contender& c : group) log_(*c.result);
         }
         for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
         return tuned;
@@ -279,7 +298,8 @@ class Tuner::Impl {
     TuningDatabase* db_;
     MeasurementLog log_;
     std::unique_ptr<Bench> bench_;
-    std::string bench_of_;  ///< the kernel and sizes of bench_
+    std::unique_ptr<Contest> contest_;
+    std::string bench_of_;  ///< the kernel and sizes of both
 };
 
 Tuner::Tuner(Target target, TuneSettings settings, TuningDatabase* db)
@@ -312,11 +332,12 @@ std::vector<TunedLibraryKernel> tune_library(const cpu::KernelProvider& library,
     } catch (const RuntimeError& e) {
         Measurement none;
         none.key = library_key(library.name(), kernel, target, settings);
-        Bench::refuse(none, Verdict::failed, e.what());
+        refuse(none, Verdict::failed, e.what());
         log(none);
         out.push_back({"", {std::move(none)}});
     }
     std::optional<Bench> bench;
+    Contest contest(target, settings);
     Choice list;
     list.key = list_key(library, kernel, target, settings);
     for (const cpu::KernelProvider::Candidate& candidate : candidates) {
@@ -330,7 +351,7 @@ std::vector<TunedLibraryKernel> tune_library(const cpu::KernelProvider& library,
             continue;
         }
         if (!bench) bench.emplace(kernel.stages, target, settings);
-        bench->measure_library(candidate, m);
+        contest.measure_library(candidate, *bench, m);
         log(m);
     }
     log(list);
@@ -354,6 +375,40 @@ std::optional<std::vector<TunedLibraryKernel>> remembered_library(const cpu::Ker
         out.push_back({none ? "" : std::move(name), {*std::move(known), true}});
     }
     return out;
+}
+
+std::vector<TunedKernel> tune_rivals(const std::vector<Rival>& rivals, const Target& target,
+                                     const TuneSettings& settings, TuningDatabase* db) {
+    std::vector<TunedKernel> tuned(rivals.size());
+    std::vector<size_t> unknown;
+    std::vector<std::unique_ptr<Bench>> benches(rivals.size());
+    std::vector<std::pair<size_t, size_t>> same;
+    for (size_t i = 0; i < rivals.size(); ++i) {
+        TuneSettings own = settings;
+        own.weights = rivals[i].weights;
+        own.sizes = rivals[i].sizes;
+        Measurement& m = tuned[i].measurement;
+        m.key = measurement_key(rivals[i].kernel, target, own);
+        const auto equal =
+            std::find_if(unknown.begin(), unknown.end(), [&](size_t k) { return tuned[k].measurement.key == m.key; });
+        if (equal != unknown.end()) {
+            same.emplace_back(i, *equal);
+        } else if (auto known = db != nullptr ? db->find(m.key) : std::nullopt) {
+            tuned[i] = {std::move(*known), true};
+        } else {
+            benches[i] = std::make_unique<Bench>(rivals[i].kernel.stages, target, own);
+            unknown.push_back(i);
+        }
+    }
+    Contest contest(target, settings);
+    MeasurementLog log(db, settings.warn);
+    std::vector<Contender> group;
+    group.reserve(unknown.size());
+    for (const size_t i : unknown) group.push_back({&rivals[i].kernel, benches[i].get(), &tuned[i].measurement});
+    if (!group.empty()) contest.measure_group(group);
+    for (const Contender& c : group) log(*c.result);
+    for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
+    return tuned;
 }
 
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,

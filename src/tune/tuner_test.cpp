@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
+#include "schedule/default_schedule.h"
 #include "tile/examples_test.h"
 #include "tune/fake_library_test.h"
 
@@ -72,6 +73,27 @@ TEST_F(Tuning, equal_candidates_are_measured_once) {
     EXPECT_EQ(compiled_, 2);
     EXPECT_EQ(tuned[3].measurement.seconds, tuned[0].measurement.seconds);
     EXPECT_EQ(db_.measurements().size(), 2u);
+}
+
+TEST_F(Tuning, kernels_of_different_stages_compete) {
+    const TileProgram twice = default_schedule(
+        parse_program(R"(program twice {
+  input x: f32[64, 64]
+  y: f32[64, 64] = [64, 64] mul(@0, 2.0) where @0 = x[i0, i1]
+  output y
+})"),
+        target_);
+    const auto tuned = tune_rivals({{gemm_, {}, {}}, {twice, {true}, {}}, {gemm_, {}, {}}}, target_, settings_, &db_);
+    EXPECT_EQ(compiled_, 2);
+    for (const TunedKernel& t : tuned) {
+        EXPECT_FALSE(t.remembered);
+        EXPECT_EQ(t.measurement.verdict, Verdict::measured) << t.measurement.reason;
+    }
+    EXPECT_EQ(tuned[2].measurement.seconds, tuned[0].measurement.seconds);
+    // Either is known to other calls by its own stages and weights.
+    EXPECT_TRUE(tune({gemm_})[0].remembered);
+    EXPECT_TRUE(tune_rivals({{twice, {true}, {}}}, target_, settings_, &db_)[0].remembered);
+    EXPECT_EQ(compiled_, 2);
 }
 
 TEST_F(Tuning, continues_when_the_disk_is_full) {
