@@ -4,9 +4,9 @@
   bench/ops.py bench/ops/mcfuser_attention.txt
   bench/ops.py bench/ops/*.txt --every 4 --seconds 0.05 --threads 2 --json out.jsonl
 
-Each operator is measured in ROUNDS rounds, in each once by `tilewright op` (for each scheduler), then by each peer,
-so that a change of the machine's speed affects all; a figure is the median of its rounds' medians. The first round checks
-Tilewright's result against the interpreter. A ratio is the peer's time over Tilewright's (first scheduler).
+Each operator is measured in ROUNDS rounds, in each once by `tilewright op` (for each of --schedulers and of --layouts),
+then by each peer, so that a change of the machine's speed affects all; a figure is the median of its rounds' medians.
+The first round checks Tilewright's result against the interpreter. A ratio is a column's time over the first column's.
 The last line has the geometric means.
 
 Peers: onednn and openblas are programs that are built if their Debian packages are installed; onnxruntime runs
@@ -49,16 +49,19 @@ def environment(threads):
 
 
 class Tilewright:
-    """`tilewright op` with one scheduler."""
+    """`tilewright op` with one scheduler and one choice of layouts."""
 
-    def __init__(self, options, scheduler):
-        self.options, self.scheduler, self.name = options, scheduler, scheduler
+    def __init__(self, options, scheduler, layouts):
+        self.options, self.scheduler, self.layouts = options, scheduler, layouts
+        named = [scheduler] * (len(options.schedulers) > 1) + [layouts] * (len(options.layouts) > 1)
+        self.name = " ".join(named) or scheduler
 
     def turn(self, op, folder, first):
         """The command's JSON object; with 'error' if it failed."""
         out = folder / "tilewright.json"
         out.unlink(missing_ok=True)
         command = [self.options.build / "bin/tilewright", "op", op, "--calibrate", "--scheduler", self.scheduler,
+                   "--layouts", self.layouts,
                    "--json", out, "--time", str(self.options.seconds), "--threads", str(self.options.threads)]
         if first:
             command += ["--save", folder / "model.onnx"]
@@ -212,6 +215,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="batch files, in the format of `tilewright op --batch`")
     parser.add_argument("--schedulers", nargs="+", default=["default"], help="ratios are to the first one's time")
+    parser.add_argument("--layouts", nargs="+", default=["rule"], choices=["rule", "joint", "none"],
+                        help="likewise; joint measures kernels")
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3, help="rounds per operator (3)")
@@ -225,7 +230,7 @@ def main():
     if min(options.rounds, options.every, options.threads) < 1:
         parser.error("--rounds, --every and --threads take 1 or more")
 
-    own = [Tilewright(options, s) for s in options.schedulers]
+    own = [Tilewright(options, s, l) for s in options.schedulers for l in options.layouts]
     all_peers = [OnnxRuntime(options) if p == "onnxruntime" else Program(options, p) for p in options.peers]
     peers = [p for p in all_peers if p.there()]
     for p in all_peers:

@@ -31,13 +31,18 @@ void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, int6
         throw RuntimeError(
             "optimal orchestration has costs of this CPU's kernels only: use --orchestrate greedy for a GPU");
     if (s.target.gpu) return;
-    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return;
+    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy && !options.joint) return;
     s.estimates = true;
     MeasuringOptions measuring;
     measuring.schedules = options.measure || s.kind == SchedulerKind::Search;
-    measuring.kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
+    const bool selects = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
+    const bool tunes_layouts = options.layouts && options.joint && options.joint->measure;
+    measuring.kernels = selects || tunes_layouts;
     if (!measuring.schedules && !measuring.kernels) return;
-    if (options.measure) measuring.seconds = options.measure_seconds;
+    if (options.measure)
+        measuring.seconds = options.measure_seconds;
+    else if (tunes_layouts && !selects)
+        measuring.seconds = options.joint->measure_seconds;
     measuring.weight_bytes = weight_bytes;
     measuring.target = s.target;
     Measuring found = measure_on_host(measuring, options, estimated_costs(s));

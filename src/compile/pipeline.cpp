@@ -20,6 +20,7 @@
 #include "ops/lowering.h"
 #include "orchestrate/fuse.h"
 #include "orchestrate/fuse_rows.h"
+#include "orchestrate/joint/tune_layouts.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/layouts.h"
 #include "orchestrate/operators.h"
@@ -59,6 +60,7 @@ struct State {
     bool planned = false;                  ///< `merge_kernels` has run: out->plan replaces the program
     double scheduled_before_ms = 0;        ///< of the schedules
     OrchestrationReport selection;
+    joint::Report tuned_layouts;
     std::unique_ptr<CompiledModel::Impl> out = new_model();
 
     Passes::Subject subject();
@@ -97,6 +99,7 @@ LowerOptions lowering_options(const CompileOptions& options) {
 OrchestrateOptions evaluation_options(CompileOptions options) {
     if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
     options.measure = options.keep_refusals = false;
+    options.joint.reset();
     OrchestrateOptions o = orchestrate_options(options);
     o.scheduling.estimates = true;
     return o;
@@ -105,8 +108,8 @@ OrchestrateOptions evaluation_options(CompileOptions options) {
 /// Whether kernels that are scheduled to evaluate rewrites are those of the plan.
 bool evaluated_as_planned(const CompileOptions& options) {
     const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
-    return !options.gpu && !options.measure && !profiles && options.scheduler != SchedulerKind::Search &&
-           orchestrate_options(options).scheduling.estimates;
+    return !options.gpu && !options.measure && !options.joint && !profiles &&
+           options.scheduler != SchedulerKind::Search && orchestrate_options(options).scheduling.estimates;
 }
 
 RewriteSearch rewrite_search(const PipelineOptions& options) {
@@ -129,6 +132,7 @@ bool falls_back(const Program& program) {
 std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lowered, PipelineOptions options) {
     options.compile.numerics = Numerics::Strict;
     options.compile.schedules = nullptr;
+    options.compile.joint.reset();
     options.passes.progress = nullptr;
     options.passes.after = nullptr;
     options.passes.print = nullptr;
@@ -138,6 +142,9 @@ std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lower
         return compile_program(rewrite_program(lowered, options), options.compile);
     };
 }
+
+/// Whether the plan is compared with the one by estimates.
+bool confirms(const CompileOptions& c) { return (c.measure || (c.layouts && c.joint && c.joint->measure)) && !c.gpu; }
 
 /// From here on the program is a unit, and so is each body of its control flow.
 void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateOptions* planning) {
@@ -151,7 +158,7 @@ void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateO
         s.planning = orchestrate_options(c, bytes_of_constants(s.program));
         if (c.inputs && kernel_costs(s.planning.scheduling)->measures_kernels())
             s.planning.run = plan_runner(*s.out, c);
-        if (c.measure && !c.gpu) s.unplanned = s.program;
+        if (confirms(c)) s.unplanned = s.program;
     }
     if (s.planning.without.layouts_first) s.planning.layouts = false;  // `assign_layouts` applies them
     s.schedules = schedules_of(s.planning);
@@ -220,6 +227,13 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
              u.grouped.program = std::move(chosen.program);
              u.layouts = std::move(chosen.values);
          }));
+    pass({"tune_layouts", "layouts are chosen together with loops (ALT; --layouts joint)", layouts && how.joint},
+         each([&s, &how](Unit& u) {
+             ChosenLayouts tuned = joint::tune_layouts({std::move(u.grouped.program), std::move(u.layouts)},
+                                                       *s.schedules, *how.joint, s.tuned_layouts);
+             u.grouped.program = std::move(tuned.program);
+             u.layouts = std::move(tuned.values);
+         }));
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
          each([&s](Unit& u) { apply_layouts(u, s.planning.scheduling.target); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
@@ -251,12 +265,15 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
         s.out->plan = merge_kernels(*s.unit, s.out->sources->kernels);
         s.out->plan.schedule_ms = s.schedules->spent_ms() - s.scheduled_before_ms;
+        if (!s.tuned_layouts.contractions.empty() && c.note) c.note("layouts: " + s.tuned_layouts.print());
+        if (!s.tuned_layouts.contractions.empty())
+            s.out->plan.joint = std::make_shared<joint::Report>(std::move(s.tuned_layouts));
         if (select) s.out->plan.optimal = std::make_shared<OrchestrationReport>(std::move(s.selection));
         s.unit.reset();
         s.planned = true;
     });
     pass({"confirm_measurements", "the plan by measurements must be faster than the one by estimates (--measure)",
-          c.measure && !gpu},
+          confirms(c)},
          [&] { keep_faster_plan(*s.out, std::move(s.unplanned), c, s.planning.remember); });
 
     // Kernels to code.

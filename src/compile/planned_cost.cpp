@@ -24,6 +24,7 @@ Program prepared(const Program& program, FoldOptions folding) {
 
 RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding) {
     options.orchestrator = Orchestrator::Greedy;
+    options.joint.reset();
     std::shared_ptr<Schedules> schedules = schedules_of(options);
     TW_CHECK(schedules->how().estimates, "estimates need a machine");
     TW_CHECK(!schedules->how().measures(), "the evaluation of rewrites does not measure");
@@ -53,8 +54,12 @@ RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding) {
 
 std::string planned_cost_text(const OrchestrateOptions& options) {
     const Ablations& w = options.without;
-    return fmt::format("plans fuse {} layouts {} skip {} without {} {} {} {} {} {}", options.fuse, options.layouts,
-                       fmt::join(options.skip, " "), w.no_fission, w.no_operator_fusion, w.no_redundancy,
+    std::string joint;
+    if (const auto& j = options.joint)
+        joint = fmt::format(" joint {} {} {} {} {} {:a}", j->search.most_points, j->search.constructed,
+                            j->search.levels, j->most_layouts, j->most_combinations, j->solve_seconds);
+    return fmt::format("plans fuse {} layouts {}{} skip {} without {} {} {} {} {} {}", options.fuse, options.layouts,
+                       joint, fmt::join(options.skip, " "), w.no_fission, w.no_operator_fusion, w.no_redundancy,
                        w.single_output, w.layouts_first, scheduling_text(options.scheduling));
 }
 

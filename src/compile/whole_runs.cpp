@@ -134,6 +134,7 @@ void keep_faster_plan(CompiledModel::Impl& model, Program program, const Compile
     const std::string kMeasured = "measured", kDefault = "default";
     CompileOptions without = options;
     without.measure = false;
+    without.joint.reset();
     without.optimal.profile = Profile::None;
     without.schedules = nullptr;
     if (without.scheduler == SchedulerKind::Search) without.scheduler = SchedulerKind::Auto;

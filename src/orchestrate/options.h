@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "orchestrate/ablations.h"
+#include "orchestrate/joint/options.h"
 #include "orchestrate/optimal/options.h"
 #include "orchestrate/plan.h"
 #include "schedule/scheduler.h"
@@ -35,6 +36,8 @@ struct RememberChoice {
 struct GroupingOptions {
     bool fuse = true;     ///< false: one kernel per primitive
     bool layouts = true;  ///< false: all values are row-major
+    /// Layouts are tuned together with loops (ALT); none: the default heuristic chooses them.
+    std::optional<joint::Options> joint;
     Orchestrator orchestrator = Orchestrator::Greedy;
     OptimalOptions optimal;    ///< for Orchestrator::Optimal; its `profile` selects what is measured
     WatchOrchestration watch;  ///< for Orchestrator::Optimal; called before each piece and before each measured kernel

@@ -81,26 +81,28 @@ TEST_F(Tool, ShowsHelpWithExamplesOfEveryCommand) {
 }
 
 TEST_F(Tool, ExitsWithStatusTwoOnAWrongCommandLine) {
-    for (const std::vector<std::string>& arguments :
-         std::vector<std::vector<std::string>>{{},
-                                               {"rum", "model.onnx"},
-                                               {"run"},
-                                               {"run", "model.onnx", "--no-such"},
-                                               {"run", "model.onnx", "--threads", "0"},
-                                               {"run", "model.onnx", "--threads", "many"},
-                                               {"run", "model.onnx", "--isa", "mmx"},
-                                               {"run", "model.onnx", "--dim", "batch"},
-                                               {"run", "model.onnx", "--dim", "batch=-1"},
-                                               {"run", "model.onnx", "--dim", "batch=2x"},
-                                               {"run", "model.onnx", "--input", "x=x.npy", "--data", "set"},
-                                               {"bench", "model.onnx", "--iterations", "0"},
-                                               {"dump", "model.onnx", "--stage", "soup"},
-                                               {"dump", "model.onnx", "--texts", "texts"},
-                                               {"dump", "model.onnx", "--target-file", "machine.json", "--measure"},
-                                               {"op", "gemm m=8 n=16 k=8", "--save-only"},
-                                               {"verify", "model.onnx", "--rtol", "1e-3", "--max-relative", "1e-3"},
-                                               {"zoo", "mlp", "--set", "batch"},
-                                               {"conformance"}}) {
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {},
+             {"rum", "model.onnx"},
+             {"run"},
+             {"run", "model.onnx", "--no-such"},
+             {"run", "model.onnx", "--threads", "0"},
+             {"run", "model.onnx", "--threads", "many"},
+             {"run", "model.onnx", "--isa", "mmx"},
+             {"run", "model.onnx", "--dim", "batch"},
+             {"run", "model.onnx", "--dim", "batch=-1"},
+             {"run", "model.onnx", "--dim", "batch=2x"},
+             {"run", "model.onnx", "--input", "x=x.npy", "--data", "set"},
+             {"bench", "model.onnx", "--iterations", "0"},
+             {"dump", "model.onnx", "--stage", "soup"},
+             {"dump", "model.onnx", "--texts", "texts"},
+             {"dump", "model.onnx", "--target-file", "machine.json", "--measure"},
+             {"dump", "model.onnx", "--target-file", "machine.json", "--layouts", "joint"},
+             {"run", "model.onnx", "--layouts", "best"},
+             {"op", "gemm m=8 n=16 k=8", "--save-only"},
+             {"verify", "model.onnx", "--rtol", "1e-3", "--max-relative", "1e-3"},
+             {"zoo", "mlp", "--set", "batch"},
+             {"conformance"}}) {
         SCOPED_TRACE(testing::PrintToString(arguments));
         const Result r = place.run(arguments);
         EXPECT_EQ(r.status, 2);
@@ -255,6 +257,25 @@ TEST_F(Tool, MeasuresTheKernelsOfOptimalPlansOnce) {
     const Result greedy = place.run({"dump", "model.onnx", "--profile", "lazy"});
     EXPECT_EQ(greedy.status, 2);
     EXPECT_THAT(greedy.err, HasSubstr("--orchestrate optimal"));
+}
+
+TEST_F(Tool, TunesLayoutsTogetherWithLoops) {
+    const std::string op = "conv2d c=32 h=14 o=32 kh=3 pad=1";
+    const auto tuned = [&](const std::string& seconds) {
+        return place.run({"op", op, "--layouts", "joint", "--layout-seconds", seconds, "--threads", "1", "--no-run",
+                          "--database", "tuning.db"});
+    };
+    // Results are checked; what was measured is kept.
+    const Result measured = tuned("60"), again = tuned("60"), estimated = tuned("0");
+    for (const Result& r : {measured, again, estimated}) {
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_THAT(r.out, HasSubstr("elements, error"));
+        EXPECT_THAT(r.err, HasSubstr("note: layouts: 1 contractions, "));
+    }
+    EXPECT_THAT(estimated.err, HasSubstr(" 0 kernels measured"));
+    EXPECT_THAT(measured.err, testing::Not(HasSubstr(" 0 kernels measured")));
+    const auto decision = [](const std::string& note) { return note.substr(note.find(" s: ")); };
+    EXPECT_EQ(decision(measured.err), decision(again.err)) << "measurements are recalled";
 }
 
 /// After Ctrl-C or a kill, finished measurements are not repeated.

@@ -76,13 +76,12 @@ TEST_F(Tuning, equal_candidates_are_measured_once) {
 }
 
 TEST_F(Tuning, kernels_of_different_stages_compete) {
-    const TileProgram twice = default_schedule(
-        parse_program(R"(program twice {
+    const TileProgram twice = default_schedule(parse_program(R"(program twice {
   input x: f32[64, 64]
   y: f32[64, 64] = [64, 64] mul(@0, 2.0) where @0 = x[i0, i1]
   output y
 })"),
-        target_);
+                                               target_);
     const auto tuned = tune_rivals({{gemm_, {}, {}}, {twice, {true}, {}}, {gemm_, {}, {}}}, target_, settings_, &db_);
     EXPECT_EQ(compiled_, 2);
     for (const TunedKernel& t : tuned) {

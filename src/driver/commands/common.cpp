@@ -51,6 +51,12 @@ constexpr SchedulerName kSchedulers[] = {
 void SchedulerOptions::apply(CompileOptions& o) const {
     o.scheduler = scheduler_from_string(scheduler).value();
     o.orchestrator = orchestrator_from_string(orchestrate).value();
+    o.layouts = layouts != "none";
+    if (layouts == "joint") {
+        o.joint.emplace();
+        o.joint->measure = layout_seconds > 0;
+        o.joint->measure_seconds = layout_seconds;
+    }
     o.measure = measure;
     o.measure_seconds = measure_seconds;
     if (!profile.empty() && o.orchestrator != Orchestrator::Optimal)
@@ -103,6 +109,17 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     command.add_option("--scheduler", o.scheduler, "the kernel scheduler (" + o.scheduler + ")")
         ->check(CLI::IsMember(names));
     add_orchestrate_option(command, o.orchestrate);
+    command
+        .add_option("--layouts", o.layouts,
+                    "tensors' layouts: none (row-major), rule (the default heuristic), or joint (tuned together with "
+                    "loops, which measures kernels; ALT) (" +
+                        o.layouts + ")")
+        ->check(CLI::IsMember({"none", "rule", "joint"}));
+    command
+        .add_option("--layout-seconds", o.layout_seconds,
+                    fmt::format("time for measuring kernels with --layouts joint ({:.0f}); 0: estimates only",
+                                o.layout_seconds))
+        ->check(CLI::Range(0.0, 1e6));
     command
         .add_option("--profile", o.profile,
                     "which kernels optimal orchestration measures: none, lazy (those that decide), full (lazy with "
@@ -287,7 +304,8 @@ std::string code_folder(const ModelOptions& o) {
 }
 
 void plan_for_file(CompileOptions& o, const std::string& target_file) {
-    if (o.measure || o.scheduler == SchedulerKind::Search || o.optimal.profile != Profile::None)
+    if (o.measure || o.scheduler == SchedulerKind::Search || o.optimal.profile != Profile::None ||
+        (o.joint && o.joint->measure))
         throw CLI::ValidationError("--target-file", "kernels of another machine cannot be measured on this one");
     o.machine = target_from_json(read_file(target_file));
 }
@@ -299,7 +317,6 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.threads = default_thread_count(o.threads);
     p.compile.isa = o.isa;
     p.compile.fuse = !o.no_fuse;
-    p.compile.layouts = !o.no_layouts;
     p.compile.keep_subnormals = o.keep_subnormals;
     p.compile.numerics = numerics_from_string(o.numerics).value();
     p.compile.check_values = o.check_values;
@@ -313,6 +330,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.calibrate = !o.no_calibrate;
     p.compile.note = print_note;
     o.scheduler.apply(p.compile);
+    if (o.no_layouts) p.compile.layouts = false;
     if (!o.target_file.empty()) plan_for_file(p.compile, o.target_file);
     o.rewrite.apply(p);
     o.passes.apply(p);

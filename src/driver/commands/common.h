@@ -22,6 +22,8 @@ namespace tilewright {
 struct SchedulerOptions {
     std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", profile,
                 libraries, database;
+    std::string layouts = "rule";
+    double layout_seconds = joint::Options().measure_seconds;
     bool measure = false;
     double measure_seconds = CompileOptions().measure_seconds;
     size_t piece_nodes = OptimalOptions().piece_nodes, kernel_nodes = OptimalOptions().kernel_nodes,

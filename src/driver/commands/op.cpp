@@ -118,6 +118,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     options.compile.isa = o.isa;
     options.compile.machine = target;
     options.compile.warn = warn_once;
+    options.compile.note = print_note;
     o.scheduler.apply(options.compile);
     options.rewrite.value().rules.winograd = false;  // results are checked against the error of direct sums
     const Compilation c = compile_model(model.bytes.data(), model.bytes.size(), options);

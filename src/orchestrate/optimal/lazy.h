@@ -51,6 +51,8 @@ class LazySearch {
     void stop();
 
     const LazyResult& result() const { return result_; }
+    /// The cost of candidates, by what is known of them now.
+    double cost(const std::vector<size_t>& candidates) const { return now_.cost(candidates); }
 
   private:
     void solve_now();

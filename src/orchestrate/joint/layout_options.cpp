@@ -1,0 +1,113 @@
+#include "orchestrate/joint/layout_options.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "layout/propagate.h"
+#include "program/analysis/contraction.h"
+
+namespace tilewright::joint {
+
+namespace {
+
+/// A copy of an input or output that choose_layouts made: `original` has the value's place in the program.
+struct Copy {
+    ValueId original, fresh;
+};
+
+std::optional<Copy> copy_at_boundary(const Primitive& p) {
+    if (p.source != "layout" || p.expr() == nullptr) return std::nullopt;
+    const ValueId from = p.expr()->accesses[0].value, to = p.outputs[0];
+    // Fresh values are added behind all others.
+    return from.index() < to.index() ? Copy{from, to} : Copy{to, from};
+}
+
+/// Values that are row-major at some point.
+std::set<ValueId> row_major_at_boundary(const Program& program) {
+    std::set<ValueId> out = row_major_values(program);
+    for (const Primitive& p : program.primitives) {
+        if (p.expr() != nullptr) continue;
+        for (const ValueId v : p.inputs()) out.insert(v);
+    }
+    return out;
+}
+
+}  // namespace
+
+RuleLayouts without_copies(const ChosenLayouts& rule) {
+    RuleLayouts out;
+    out.program = rule.program;
+    std::map<ValueId, ValueId> original;
+    IndexVector<PrimitiveId, Primitive> kept;
+    for (const Primitive& p : rule.program.primitives) {
+        if (const auto copy = copy_at_boundary(p))
+            original[copy->fresh] = copy->original;
+        else
+            kept.push_back(p);
+    }
+    std::set<ValueId> copied;
+    for (const auto& [fresh, from] : original) copied.insert(from);
+    for (const PrimitiveId id : kept.ids()) {
+        Primitive& p = kept[id];
+        if (p.expr() == nullptr) continue;
+        for (Access& a : p.expr()->accesses) {
+            if (copied.count(a.value) != 0) out.not_copied.emplace(id, a.value);
+            if (const auto it = original.find(a.value); it != original.end()) a.value = it->second;
+        }
+        for (ValueId& v : p.outputs)
+            if (const auto it = original.find(v); it != original.end()) v = it->second;
+    }
+    out.program.primitives = std::move(kept);
+    out.layouts.resize(out.program.values.size());
+    for (const auto& [v, layout] : rule.values) {
+        const auto it = original.find(v);
+        out.layouts[it == original.end() ? v : it->second] = layout;
+    }
+    return out;
+}
+
+LayoutOptions layout_options(const RuleLayouts& rule, const std::vector<Proposal>& proposals, size_t most) {
+    const Program& program = rule.program;
+    LayoutOptions out;
+    out.resize(program.values.size());
+    const std::set<ValueId> row_major = row_major_at_boundary(program);
+    for (const ValueId v : program.values.ids()) {
+        out[v] = {rule.layouts[v]};
+        if (row_major.count(v) != 0 && !rule.layouts[v].is_identity()) out[v].emplace_back();
+    }
+    PropagateOptions propagation;
+    for (const auto& [v, t] : program.constants) propagation.fixed.insert(v);
+    propagation.complex = [](const Program& p, const Primitive& q) {
+        return q.expr() != nullptr && weighted_contraction(p, *q.expr()).has_value();
+    };
+    propagation.kept_dimensions = true;
+    struct Wanted {
+        Layout layout;
+        double gain = 0;
+    };
+    IndexVector<ValueId, std::map<std::string, Wanted>> wanted;
+    wanted.resize(program.values.size());
+    for (const Proposal& p : proposals) {
+        std::map<ValueId, Layout> spread = {{p.value, p.layout}};
+        if (!expands(p.layout, program.values[p.value].shape))
+            spread = propagate_layouts(program, std::move(spread), propagation);
+        for (auto& [v, layout] : spread) {
+            Wanted& w = wanted[v][print(layout)];
+            w.layout = layout;
+            w.gain += p.gain;
+        }
+    }
+    for (const ValueId v : program.values.ids()) {
+        if (program.is_constant(v)) continue;
+        std::vector<Wanted> best;
+        for (auto& [text, w] : wanted[v]) best.push_back(std::move(w));
+        std::stable_sort(best.begin(), best.end(), [](const Wanted& a, const Wanted& b) { return a.gain > b.gain; });
+        for (Wanted& w : best)
+            if (out[v].size() < most && std::find(out[v].begin(), out[v].end(), w.layout) == out[v].end())
+                out[v].push_back(std::move(w.layout));
+    }
+    return out;
+}
+
+}  // namespace tilewright::joint

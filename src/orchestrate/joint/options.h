@@ -1,0 +1,24 @@
+#pragma once
+// Options of the joint tuning of layouts and loops (tune_layouts.h).
+
+#include <cstddef>
+
+namespace tilewright::joint {
+
+struct SearchOptions {
+    size_t most_points = 256;  ///< of a contraction's template, by the default heuristic
+    size_t constructed = 16;   ///< layouts whose schedules are constructed
+    size_t measured = 8;       ///< of these, whose kernels run
+    int levels = 1;            ///< of tiles
+};
+
+struct Options {
+    SearchOptions search;
+    size_t most_layouts = 4;        ///< per tensor
+    size_t most_combinations = 16;  ///< of layouts, per primitive
+    bool measure = false;           ///< kernels run (KernelCosts::measure); false: estimates only
+    double measure_seconds = 10;    ///< time limit for that; then estimates decide
+    double solve_seconds = 10;      ///< processor time of the binary program
+};
+
+}  // namespace tilewright::joint

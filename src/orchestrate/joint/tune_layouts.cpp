@@ -1,0 +1,193 @@
+#include "orchestrate/joint/tune_layouts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/clock.h"
+#include "orchestrate/joint/layout_choice.h"
+#include "orchestrate/joint/layout_options.h"
+#include "program/analysis/contraction.h"
+
+namespace tilewright::joint {
+
+namespace {
+
+/// The share of a kernel's seconds that another layout must save to be proposed: by measurement, and by estimates,
+/// whose error is larger.
+constexpr double kMeasuredGain = 0.03, kEstimatedGain = 0.1;
+
+/// Contractions below this share of all contractions' seconds keep the default heuristic's layouts.
+constexpr double kLeastShare = 0.01;
+
+/// The share of the time for measurements that searches may use. The rest is for the choice.
+constexpr double kSearchShare = 0.6;
+
+class Tuning {
+  public:
+    Tuning(const ChosenLayouts& given, Schedules& schedules, const Options& options, Report& report)
+        : given_(given),
+          rule_(without_copies(given)),
+          options_(options),
+          report_(report),
+          how_(schedules, options.measure),
+          begin_(now_ms()) {}
+
+    ChosenLayouts run() {
+        search();
+        ChosenLayouts out = proposals_.empty() ? given_ : choose();
+        report_.measured += how_.kernels_measured();
+        report_.ms += now_ms() - begin_;
+        return out;
+    }
+
+  private:
+    /// Equal contractions in equal layouts of the default heuristic.
+    struct Contractions {
+        std::vector<SinglePrimitive> all;
+        std::vector<Layout> rule;  ///< per tensor
+        std::string name;          ///< of the first primitive
+        double seconds = 0;        ///< estimated, of all of them
+    };
+
+    std::vector<Contractions> contractions() {
+        std::vector<Contractions> out;
+        std::map<std::string, size_t> known;
+        const KernelExtractor extracted(rule_.program);
+        for (const PrimitiveId id : rule_.program.primitives.ids()) {
+            const TensorExpr* e = rule_.program.primitives[id].expr();
+            if (e == nullptr || !contraction(*e)) continue;
+            SinglePrimitive single = single_primitive(rule_.program, extracted, id);
+            std::vector<Layout> layouts;
+            std::string key = single.key;
+            for (const ValueId v : single.tensors) {
+                layouts.push_back(rule_.layout(id, v));
+                key += print(layouts.back()) + ";";
+            }
+            const auto [it, fresh] = known.try_emplace(key, out.size());
+            if (fresh) out.push_back({{}, std::move(layouts), rule_.program.primitives[id].name, 0});
+            out[it->second].all.push_back(std::move(single));
+        }
+        for (Contractions& c : out)
+            c.seconds = how_.constructed({&c.all[0], c.rule}) * static_cast<double>(c.all.size());
+        // The time for measurements may not suffice for all.
+        std::stable_sort(out.begin(), out.end(),
+                         [](const Contractions& a, const Contractions& b) { return a.seconds > b.seconds; });
+        return out;
+    }
+
+    void search() {
+        const std::vector<Contractions> all = contractions();
+        double total = 0;
+        for (const Contractions& c : all) total += c.seconds;
+        for (const Contractions& c : all) {
+            if (c.seconds < kLeastShare * total) break;
+            if (how_.measures() && now_ms() - begin_ > 1e3 * kSearchShare * options_.measure_seconds) break;
+            ContractionReport r;
+            r.name = c.name;
+            r.occurrences = c.all.size();
+            for (const ValueId v : c.all[0].tensors) r.tensors.push_back(rule_.program.values[v].name);
+            r.found = search_layouts(c.all[0], c.rule, how_, options_.search);
+            for (const SinglePrimitive& single : c.all) propose(single, r.found);
+            report_.contractions.push_back(std::move(r));
+        }
+    }
+
+    void propose(const SinglePrimitive& single, const SearchResult& found) {
+        for (const LayoutCandidate& c : found.best) {
+            const double least = c.measured ? kMeasuredGain : kEstimatedGain;
+            const double gain = found.rule.total() - c.total();
+            if (c.measured != found.rule.measured || gain < least * found.rule.total()) continue;
+            for (size_t t = 0; t < single.tensors.size(); ++t)
+                if (!(c.layouts[t] == found.rule.layouts[t]))
+                    proposals_.push_back({single.tensors[t], c.layouts[t], gain});
+        }
+    }
+
+    ChosenLayouts choose() {
+        const LayoutOptions options = layout_options(rule_, proposals_, options_.most_layouts);
+        const LayoutChoice choice(rule_, options, how_, options_.most_combinations);
+        report_.candidates += choice.choice().candidates.size() - choice.conversions();
+        report_.conversions += choice.conversions();
+        optimal::Choice costs = choice.choice();
+        const bool measures = how_.measures();
+        std::vector<bool> known(costs.candidates.size(), true), of_rule = known;
+        for (size_t k = 0; k < known.size(); ++k) {
+            known[k] = !measures || !choice.decides(k);
+            of_rule[k] = std::find(choice.rule().begin(), choice.rule().end(), k) != choice.rule().end();
+            if (!measures && !of_rule[k]) costs.candidates[k].cost *= 1 + kEstimatedGain;
+        }
+        optimal::BlpOptions blp;
+        blp.seconds = options_.solve_seconds;
+        blp.start = choice.rule();
+        optimal::LazySearch search(costs, known, blp);
+        if (measures) {
+            std::vector<size_t> first;
+            for (const size_t k : choice.rule())
+                if (!known[k]) first.push_back(k);
+            const auto seconds = choice.measure(first);
+            if (!seconds) return given_;
+            search.tell(first, *seconds);
+        }
+        for (auto which = search.next(); !which.empty(); which = search.next()) {
+            const auto seconds = choice.measure(which);
+            if (!seconds) {
+                search.stop();
+                break;
+            }
+            search.tell(which, *seconds);
+        }
+        const optimal::BlpResult& best = search.result().blp;
+        report_.rule_seconds += search.cost(choice.rule());
+        report_.seconds += best.objective;
+        report_.optimal = best.status == optimal::BlpStatus::Optimal;
+        describe(choice, options, best.chosen);
+        return choice.apply(best.chosen);
+    }
+
+    void describe(const LayoutChoice& choice, const LayoutOptions& options, const std::vector<size_t>& chosen) {
+        for (const size_t k : chosen) {
+            const PlacedKernel& kernel = choice.kernels()[k];
+            if (!kernel.primitive) {
+                ++report_.converted;
+                continue;
+            }
+            const ValueId v = kernel.tensors.back();
+            const size_t option = kernel.options.back();
+            if (option != 0)
+                report_.changed.push_back(
+                    fmt::format("{}: {}", rule_.program.values[v].name,
+                                options[v][option].is_identity() ? "row-major" : print(options[v][option])));
+        }
+    }
+
+    const ChosenLayouts& given_;
+    const RuleLayouts rule_;
+    const Options& options_;
+    Report& report_;
+    Evaluation how_;
+    const double begin_;
+    std::vector<Proposal> proposals_;
+};
+
+}  // namespace
+
+ChosenLayouts tune_layouts(const ChosenLayouts& rule, Schedules& schedules, const Options& options, Report& report) {
+    return Tuning(rule, schedules, options, report).run();
+}
+
+std::string Report::print() const {
+    size_t points = 0;
+    for (const ContractionReport& c : contractions) points += c.found.points;
+    const std::string searched = fmt::format("{} contractions, {} layouts compared, {} kernels measured, {:.1f} s",
+                                             contractions.size(), points, measured, 1e-3 * ms);
+    if (candidates == 0) return searched + ": none gains over the default heuristic's";
+    return fmt::format(
+        "{}: {:.3f} ms instead of {:.3f}{}, {} values in other layouts, {} conversions ({} candidates, {} "
+        "conversions)",
+        searched, 1e3 * seconds, 1e3 * rule_seconds, optimal ? "" : " (not proven)", changed.size(), converted,
+        candidates, conversions);
+}
+
+}  // namespace tilewright::joint
