@@ -183,6 +183,7 @@ std::string Report::print() const {
     const std::string searched = fmt::format("{} contractions, {} layouts compared, {} kernels measured, {:.1f} s",
                                              contractions.size(), points, measured, 1e-3 * ms);
     if (candidates == 0) return searched + ": none gains over the default heuristic's";
+    if (rule_seconds == 0) return searched + ": the time ended, and the default heuristic's layouts stay";
     return fmt::format(
         "{}: {:.3f} ms instead of {:.3f}{}, {} values in other layouts, {} conversions ({} candidates, {} "
         "conversions)",

@@ -238,28 +238,52 @@ TEST(TuneLayouts, never_cost_more_than_the_rule) {
     }
 }
 
-TEST(TuneLayouts, measurements_decide) {
-    const Program p = fuse_greedily(network(32, 14));
-    Scheduling how = avx2_scheduling(SchedulerKind::Auto);
-    // Blocks of eight channels are twice as fast.
-    measure_kernels_by(how, [](const TileProgram& kernel, const std::vector<bool>&) {
-        double s = 1e-4;
-        for (const Value& v : kernel.stages.values)
-            if (v.shape.size() == 5 && v.shape.back().is_constant(8)) s /= 2;
-        return seconds(s);
-    });
-    Schedules schedules(how);
+/// Blocks of eight channels are twice as fast.
+MeasuredKernel of_blocks(const TileProgram& kernel) {
+    double s = 1e-4;
+    for (const Value& v : kernel.stages.values)
+        if (v.shape.size() == 5 && v.shape.back().is_constant(8)) s /= 2;
+    return seconds(s);
+}
+
+/// Many layouts are measured, so that blocks are among them.
+Options measuring() {
     Options options;
     options.measure = true;
     options.search.most_points = 200;
     options.search.measured = options.search.constructed = 60;
+    return options;
+}
+
+TEST(TuneLayouts, measurements_decide) {
+    const Program p = fuse_greedily(network(32, 14));
+    Scheduling how = avx2_scheduling(SchedulerKind::Auto);
+    measure_kernels_by(how, [](const TileProgram& kernel, const std::vector<bool>&) { return of_blocks(kernel); });
+    Schedules schedules(how);
     Report report;
-    const ChosenLayouts chosen = tune_layouts(choose_layouts(p, how.target), schedules, options, report);
+    const ChosenLayouts chosen = tune_layouts(choose_layouts(p, how.target), schedules, measuring(), report);
     EXPECT_LT(report.seconds, report.rule_seconds);
     EXPECT_TRUE(report.optimal);
+    EXPECT_THAT(report.print(), testing::HasSubstr("values in other layouts"));
     const Program placed = lay_out(chosen.program, chosen.values, how.target);
     EXPECT_THAT(print(placed), testing::HasSubstr(", 8]"));
     expect_same(p, placed);
+}
+
+TEST(TuneLayouts, the_rule_stays_where_the_time_ends_before_the_choice) {
+    const Program p = fuse_greedily(network(32, 14));
+    Scheduling how = avx2_scheduling(SchedulerKind::Auto);
+    size_t runs = 0;
+    measure_kernels_by(how, [&](const TileProgram& kernel, const std::vector<bool>&) {
+        return ++runs > 2 * 61 ? std::nullopt : std::optional(of_blocks(kernel));  // both searches
+    });
+    Schedules schedules(how);
+    Report report;
+    const ChosenLayouts rule = choose_layouts(p, how.target);
+    const ChosenLayouts chosen = tune_layouts(rule, schedules, measuring(), report);
+    EXPECT_EQ(print(chosen.program), print(rule.program));
+    EXPECT_EQ(chosen.values, rule.values);
+    EXPECT_THAT(report.print(), testing::HasSubstr("the time ended"));
 }
 
 }  // namespace
