@@ -247,6 +247,7 @@ TensorExpr expanded(const TensorExpr& given, const Layout& layout, const std::ve
     TW_CHECK(axes, "a result that is not indexed by axes cannot be written in layout {}", print(layout));
     const std::vector<Expr> physical = physical_shape(layout, shape);
     std::vector<Expr> at;
+    at.reserve(physical.size());
     for (size_t d = 0; d < physical.size(); ++d) at.push_back(axis(d));
     const LogicalIndex logical = logical_index(layout, shape, at);
     TensorExpr e = map_indices(given, [&](Expr i) {

@@ -134,9 +134,13 @@ void replace_registers(Form& form, const std::vector<std::optional<Form>>& repla
     const auto registers = std::exchange(form.registers, {});
     for (const auto& [r, c] : registers) {
         Form term;
-        term.axes.assign(form.axes.size(), 0);
-        term.registers = {{r, 1}};
-        add(form, scaled(replacements[r] ? *replacements[r] : std::move(term), c));
+        if (const std::optional<Form>& by = replacements[r]) {
+            term = *by;
+        } else {
+            term.axes.assign(form.axes.size(), 0);
+            term.registers = {{r, 1}};
+        }
+        add(form, scaled(std::move(term), c));
     }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/target.h"
 #include "layout/layout.h"
 #include "orchestrate/kernel_group.h"
 
