@@ -68,6 +68,7 @@ std::optional<std::vector<double>> Evaluation::measured(const std::vector<Placem
             }
     }
     std::vector<double> out;
+    out.reserve(keys.size());
     for (const std::string& key : keys) out.push_back(measured_.at(key));
     return out;
 }

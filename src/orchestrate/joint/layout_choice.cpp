@@ -74,6 +74,7 @@ optimal::TensorId LayoutChoice::tensor(ValueId v, size_t option) const {
 
 std::vector<Layout> LayoutChoice::layouts_of(const PlacedKernel& kernel) const {
     std::vector<Layout> out;
+    out.reserve(kernel.tensors.size());
     for (size_t t = 0; t < kernel.tensors.size(); ++t) out.push_back(options_[kernel.tensors[t]][kernel.options[t]]);
     return out;
 }
@@ -154,6 +155,7 @@ bool LayoutChoice::decides(size_t candidate) const {
 
 std::optional<std::vector<double>> LayoutChoice::measure(const std::vector<size_t>& candidates) const {
     std::vector<Placement> all;
+    all.reserve(candidates.size());
     for (const size_t k : candidates) all.push_back({single_of_[k], layouts_of(kernels_[k])});
     auto seconds = how_.measured(all);
     if (seconds)
@@ -193,8 +195,8 @@ ChosenLayouts LayoutChoice::apply(const std::vector<size_t>& chosen) const {
     std::map<PrimitiveId, std::vector<size_t>> of_primitive;
     std::vector<size_t> conversions;
     for (const size_t k : chosen) {
-        if (kernels_[k].primitive)
-            of_primitive[*kernels_[k].primitive].push_back(k);
+        if (const auto primitive = kernels_[k].primitive)
+            of_primitive[*primitive].push_back(k);
         else
             conversions.push_back(k);
     }

@@ -159,6 +159,7 @@ TEST(LayoutOptions, propagate_proposals_and_keep_the_best) {
     const Layout blocks = parse_layout("split(1, 8) reorder(0, 1, 3, 4, 2)"), tiles = parse_layout("unfold(2, 6, 4)");
     const auto texts = [](const std::vector<Layout>& layouts) {
         std::vector<std::string> out;
+        out.reserve(layouts.size());
         for (const Layout& l : layouts) out.push_back(print(l));
         return out;
     };
