@@ -46,7 +46,7 @@ TuneSettings kernel_settings(const MeasuringOptions& what, const CompileOptions&
 }
 
 /// As single kernels, but only the fastest of them matter.
-TuneSettings rival_settings(const MeasuringOptions& what, const CompileOptions& options) {
+TuneSettings alternative_settings(const MeasuringOptions& what, const CompileOptions& options) {
     TuneSettings settings = schedule_settings(options);
     settings.warmth = warmth_in_model(what.target, what.weight_bytes);
     settings.check_work = 1 << 18;  // some ten milliseconds: each is checked on operands of its own
@@ -113,7 +113,7 @@ class MeasuredCosts final : public EstimatedCosts {
         : EstimatedCosts(std::move(estimates)),
           what_(what),
           settings_(kernel_settings(what, options)),
-          rivals_(rival_settings(what, options)),
+          alternative_settings_(alternative_settings(what, options)),
           database_(std::move(database)),
           tuner_(what.target, schedule_settings(options), database_.get()),
           library_(what.target.native ? options.provider : nullptr),
@@ -145,15 +145,16 @@ class MeasuredCosts final : public EstimatedCosts {
         return faster(generated, tune_library(*library_, kernel, what_.target, *how, database_.get()));
     }
 
-    std::optional<std::vector<double>> measure_in_turns(const std::vector<Rival>& rivals) const override {
-        std::vector<tilewright::Rival> all;
-        for (const Rival& r : rivals) {
+    std::optional<std::vector<double>> measure_in_turns(
+        const std::vector<AlternativeKernel>& alternatives) const override {
+        std::vector<tilewright::AlternativeKernel> all;
+        for (const AlternativeKernel& r : alternatives) {
             const auto sizes = assumed_sizes(r.kernel.stages);
             if (!sizes || out_of_time()) return std::nullopt;
             all.push_back({r.kernel, r.weights, *sizes});
         }
         std::vector<double> seconds;
-        for (const TunedKernel& k : tune_rivals(all, what_.target, rivals_, database_.get()))
+        for (const TunedKernel& k : tune_alternatives(all, what_.target, alternative_settings_, database_.get()))
             seconds.push_back(seconds_of(k.measurement));
         return seconds;
     }
@@ -230,7 +231,7 @@ class MeasuredCosts final : public EstimatedCosts {
 
     const MeasuringOptions what_;
     const TuneSettings settings_;               ///< of single kernels
-    const TuneSettings rivals_;                 ///< of kernels that are compared with each other
+    const TuneSettings alternative_settings_;   ///< of kernels that are compared with each other
     std::shared_ptr<TuningDatabase> database_;  ///< null: results are not kept
     mutable Tuner tuner_;                       ///< of schedules
     std::shared_ptr<const cpu::KernelProvider> library_;

@@ -266,8 +266,6 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
         s.out->plan = merge_kernels(*s.unit, s.out->sources->kernels);
         s.out->plan.schedule_ms = s.schedules->spent_ms() - s.scheduled_before_ms;
         if (!s.tuned_layouts.contractions.empty() && c.note) c.note("layouts: " + s.tuned_layouts.print());
-        if (!s.tuned_layouts.contractions.empty())
-            s.out->plan.joint = std::make_shared<joint::Report>(std::move(s.tuned_layouts));
         if (select) s.out->plan.optimal = std::make_shared<OrchestrationReport>(std::move(s.selection));
         s.unit.reset();
         s.planned = true;

@@ -550,17 +550,22 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 }  // namespace
 
+PropagateOptions layout_propagation(const Program& program) {
+    PropagateOptions out;
+    for (const auto& [v, t] : program.constants) out.fixed.insert(v);
+    out.complex = [](const Program& p, const Primitive& q) {
+        return q.expr() != nullptr && weighted_contraction(p, *q.expr()).has_value();
+    };
+    out.kept_dimensions = true;
+    return out;
+}
+
 ChosenLayouts choose_layouts(const Program& given, const Target& target, Boundary boundary) {
     ChosenLayouts chosen;
     chosen.program = boundary == Boundary::RowMajor ? free_ends(given, target) : given;
     const Program& program = chosen.program;
-    PropagateOptions propagation;
-    if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(program);
-    for (const auto& [v, t] : program.constants) propagation.fixed.insert(v);
-    propagation.complex = [](const Program& p, const Primitive& q) {
-        return q.expr() != nullptr && weighted_contraction(p, *q.expr()).has_value();
-    };
-    propagation.kept_dimensions = true;
+    PropagateOptions propagation = layout_propagation(program);
+    if (boundary == Boundary::RowMajor) propagation.fixed.merge(row_major_values(program));
     Chooser chooser{program, target, propagation.fixed};
     chooser.products();
     chooser.windows();

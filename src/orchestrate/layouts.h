@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 
-#include "layout/layout.h"
+#include "layout/propagate.h"
 #include "program/program.h"
 #include "schedule/default_schedule.h"
 
@@ -16,6 +16,9 @@ struct ChosenLayouts {
     Program program;
     std::map<ValueId, Layout> values;
 };
+/// How layouts are propagated in this folder: between tuned operators with weights, along kept dimensions, and not to
+/// constants. `fixed` has the constants only.
+PropagateOptions layout_propagation(const Program& program);
 enum class Boundary : uint8_t {
     RowMajor,  ///< inputs and outputs are row-major
     Free       ///< any layout, for a part of a program that is only evaluated

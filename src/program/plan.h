@@ -14,9 +14,6 @@ namespace tilewright {
 
 class Refusals;
 struct OrchestrationReport;
-namespace joint {
-struct Report;
-}
 struct Plan;
 
 /// Runs kernel `kernel` on `tensors`: its inputs, then its outputs, values of the plan's program.
@@ -62,8 +59,6 @@ struct Plan {
     std::shared_ptr<const Refusals> refusals = nullptr;
     /// Where it was optimal orchestration that grouped, bodies included.
     std::shared_ptr<const OrchestrationReport> optimal = nullptr;
-    /// Where layouts were tuned together with loops, bodies included; else null.
-    std::shared_ptr<const joint::Report> joint = nullptr;
     /// For dumps; defined in orchestrate/plan.cpp.
     std::string print() const;
 };

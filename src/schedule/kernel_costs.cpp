@@ -32,9 +32,10 @@ std::optional<MeasuredKernel> EstimatedCosts::measure(const TileProgram&, const 
     throw InternalError("a kernel is measured where there are only estimates");
 }
 
-std::optional<std::vector<double>> EstimatedCosts::measure_in_turns(const std::vector<Rival>& rivals) const {
+std::optional<std::vector<double>> EstimatedCosts::measure_in_turns(
+    const std::vector<AlternativeKernel>& alternatives) const {
     std::vector<double> seconds;
-    for (const Rival& r : rivals) {
+    for (const AlternativeKernel& r : alternatives) {
         const auto measured = measure(r.kernel, r.weights);
         if (!measured) return std::nullopt;
         seconds.push_back(measured->seconds);

@@ -49,11 +49,12 @@ class KernelCosts {
                                                   const std::vector<bool>& weights) const = 0;
     /// Seconds of generated kernels of different stages, measured in turns. Negative: the kernel cannot be run. Nothing
     /// where measure() gives nothing for one of them.
-    struct Rival {
+    struct AlternativeKernel {
         TileProgram kernel;
         std::vector<bool> weights;
     };
-    virtual std::optional<std::vector<double>> measure_in_turns(const std::vector<Rival>& rivals) const = 0;
+    virtual std::optional<std::vector<double>> measure_in_turns(
+        const std::vector<AlternativeKernel>& alternatives) const = 0;
     /// measure() from the tuning database only. Nothing where the database does not have it.
     virtual std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const = 0;
 };
@@ -72,7 +73,8 @@ class EstimatedCosts : public KernelCosts {
     std::vector<double> measure_schedules(const std::vector<TileProgram>& schedules) const override;
     bool measures_kernels() const override { return false; }
     std::optional<MeasuredKernel> measure(const TileProgram& kernel, const std::vector<bool>& weights) const override;
-    std::optional<std::vector<double>> measure_in_turns(const std::vector<Rival>& rivals) const override;
+    std::optional<std::vector<double>> measure_in_turns(
+        const std::vector<AlternativeKernel>& alternatives) const override;
     std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const override;
 
   private:

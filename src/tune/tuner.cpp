@@ -74,19 +74,19 @@ class Bench {
 };
 
 /// A schedule to measure, on the operands of its kernel. The key of the result is already set.
-struct Contender {
+struct TimedCandidate {
     const TileProgram* kernel = nullptr;
     Bench* bench = nullptr;
     Measurement* result = nullptr;
 };
 
 /// Compiles, checks and measures schedules against each other.
-class Contest {
+class CandidateTimer {
   public:
-    Contest(const Target& target, const TuneSettings& settings) : target_(target), settings_(settings) {}
+    CandidateTimer(const Target& target, const TuneSettings& settings) : target_(target), settings_(settings) {}
 
     /// Sets the verdict of each measurement.
-    void measure_group(const std::vector<Contender>& group) {
+    void measure_group(const std::vector<TimedCandidate>& group) {
         auto kernels = compile_all(group);
         ThreadPool pool(target_.workers, Pinning::on);  // after compiling, whose threads would inherit the pinning
         reject_hanging(kernels, pool, group);
@@ -130,7 +130,7 @@ class Contest {
 
     /// Runs each kernel once in a child process; those that do not finish there are rejected and reset.
     void reject_hanging(std::vector<std::optional<cpu::CompiledKernel>>& kernels, ThreadPool& pool,
-                        const std::vector<Contender>& group) {
+                        const std::vector<TimedCandidate>& group) {
         std::vector<std::function<void()>> runs;
         std::vector<size_t> of;
         for (size_t i = 0; i < kernels.size(); ++i) {
@@ -151,7 +151,7 @@ class Contest {
     static constexpr double kMuchSlower = 30;  ///< times the best: rejected, even after a cold first run
     static constexpr double kStart = 0.5;      ///< seconds
 
-    std::vector<std::optional<cpu::CompiledKernel>> compile_all(const std::vector<Contender>& group) const {
+    std::vector<std::optional<cpu::CompiledKernel>> compile_all(const std::vector<TimedCandidate>& group) const {
         std::vector<std::optional<cpu::CompiledKernel>> kernels(group.size());
         std::vector<const TileProgram*> legal;
         std::vector<size_t> at;
@@ -223,6 +223,30 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
+using EqualKeys = std::vector<std::pair<size_t, size_t>>;  ///< the later result, the earlier one
+
+/// Sets the results that the database has. Returns the positions to measure, and results with the key of one of them.
+std::pair<std::vector<size_t>, EqualKeys> recall(std::vector<TunedKernel>& tuned, const TuningDatabase* db) {
+    std::vector<size_t> unknown;
+    EqualKeys same;
+    for (size_t i = 0; i < tuned.size(); ++i) {
+        const MeasurementKey& key = tuned[i].measurement.key;
+        const auto equal =
+            std::find_if(unknown.begin(), unknown.end(), [&](size_t k) { return tuned[k].measurement.key == key; });
+        if (equal != unknown.end())
+            same.emplace_back(i, *equal);
+        else if (auto known = db != nullptr ? db->find(key) : std::nullopt)
+            tuned[i] = {std::move(*known), true};
+        else
+            unknown.push_back(i);
+    }
+    return {std::move(unknown), std::move(same)};
+}
+
+void copy_equal(std::vector<TunedKernel>& tuned, const EqualKeys& same) {
+    for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
+}
+
 /// Stores records until the database cannot, which is reported once.
 class MeasurementLog {
   public:
@@ -255,38 +279,28 @@ class Tuner::Impl {
         TuneSettings settings = settings_;
         settings.sizes = sizes;
         std::vector<TunedKernel> tuned(candidates.size());
-        std::vector<size_t> unknown;
-        std::vector<std::pair<size_t, size_t>> same;  // of two equal candidates: the later one, the earlier one
         for (size_t i = 0; i < candidates.size(); ++i) {
-            Measurement& m = tuned[i].measurement;
-            m.key = measurement_key(candidates[i], target_, settings);
-            TW_CHECK(m.key.stages == tuned[0].measurement.key.stages, "candidates of different stages");
-            const auto equal = std::find_if(unknown.begin(), unknown.end(),
-                                            [&](size_t k) { return tuned[k].measurement.key == m.key; });
-            if (equal != unknown.end()) {
-                same.emplace_back(i, *equal);
-            } else if (auto known = db_ != nullptr ? db_->find(m.key) : std::nullopt) {
-                tuned[i] = {std::move(*known), true};
-            } else {
-                unknown.push_back(i);
-            }
+            MeasurementKey& key = tuned[i].measurement.key;
+            key = measurement_key(candidates[i], target_, settings);
+            TW_CHECK(key.stages == tuned[0].measurement.key.stages, "candidates of different stages");
         }
+        const auto [unknown, same] = recall(tuned, db_);
         for (size_t begin = 0; begin < unknown.size(); begin += kGroup) {
             // Operands may be large: created only when something is measured, kept for the same kernel.
             const MeasurementKey& key = tuned[0].measurement.key;
             if (std::string what = key.stages + key.settings; !bench_ || what != bench_of_) {
                 bench_.reset();
                 bench_ = std::make_unique<Bench>(candidates[0].stages, target_, settings);
-                contest_ = std::make_unique<Contest>(target_, settings);
+                timer_ = std::make_unique<CandidateTimer>(target_, settings);
                 bench_of_ = std::move(what);
             }
-            std::vector<Contender> group;
+            std::vector<TimedCandidate> group;
             for (size_t k = begin; k < std::min(begin + kGroup, unknown.size()); ++k)
                 group.push_back({&candidates[unknown[k]], bench_.get(), &tuned[unknown[k]].measurement});
-            contest_->measure_group(group);
-            for (const Contender& c : group) log_(*c.result);
+            timer_->measure_group(group);
+            for (const TimedCandidate& c : group) log_(*c.result);
         }
-        for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
+        copy_equal(tuned, same);
         return tuned;
     }
 
@@ -298,7 +312,7 @@ class Tuner::Impl {
     TuningDatabase* db_;
     MeasurementLog log_;
     std::unique_ptr<Bench> bench_;
-    std::unique_ptr<Contest> contest_;
+    std::unique_ptr<CandidateTimer> timer_;
     std::string bench_of_;  ///< the kernel and sizes of both
 };
 
@@ -337,7 +351,7 @@ std::vector<TunedLibraryKernel> tune_library(const cpu::KernelProvider& library,
         out.push_back({"", {std::move(none)}});
     }
     std::optional<Bench> bench;
-    Contest contest(target, settings);
+    CandidateTimer timer(target, settings);
     Choice list;
     list.key = list_key(library, kernel, target, settings);
     for (const cpu::KernelProvider::Candidate& candidate : candidates) {
@@ -351,7 +365,7 @@ std::vector<TunedLibraryKernel> tune_library(const cpu::KernelProvider& library,
             continue;
         }
         if (!bench) bench.emplace(kernel.stages, target, settings);
-        contest.measure_library(candidate, *bench, m);
+        timer.measure_library(candidate, *bench, m);
         log(m);
     }
     log(list);
@@ -377,37 +391,30 @@ std::optional<std::vector<TunedLibraryKernel>> remembered_library(const cpu::Ker
     return out;
 }
 
-std::vector<TunedKernel> tune_rivals(const std::vector<Rival>& rivals, const Target& target,
-                                     const TuneSettings& settings, TuningDatabase* db) {
-    std::vector<TunedKernel> tuned(rivals.size());
-    std::vector<size_t> unknown;
-    std::vector<std::unique_ptr<Bench>> benches(rivals.size());
-    std::vector<std::pair<size_t, size_t>> same;
-    for (size_t i = 0; i < rivals.size(); ++i) {
+std::vector<TunedKernel> tune_alternatives(const std::vector<AlternativeKernel>& alternatives, const Target& target,
+                                           const TuneSettings& settings, TuningDatabase* db) {
+    const auto settings_of = [&](const AlternativeKernel& r) {
         TuneSettings own = settings;
-        own.weights = rivals[i].weights;
-        own.sizes = rivals[i].sizes;
-        Measurement& m = tuned[i].measurement;
-        m.key = measurement_key(rivals[i].kernel, target, own);
-        const auto equal =
-            std::find_if(unknown.begin(), unknown.end(), [&](size_t k) { return tuned[k].measurement.key == m.key; });
-        if (equal != unknown.end()) {
-            same.emplace_back(i, *equal);
-        } else if (auto known = db != nullptr ? db->find(m.key) : std::nullopt) {
-            tuned[i] = {std::move(*known), true};
-        } else {
-            benches[i] = std::make_unique<Bench>(rivals[i].kernel.stages, target, own);
-            unknown.push_back(i);
-        }
-    }
-    Contest contest(target, settings);
+        own.weights = r.weights;
+        own.sizes = r.sizes;
+        return own;
+    };
+    std::vector<TunedKernel> tuned(alternatives.size());
+    for (size_t i = 0; i < alternatives.size(); ++i)
+        tuned[i].measurement.key = measurement_key(alternatives[i].kernel, target, settings_of(alternatives[i]));
+    const auto [unknown, same] = recall(tuned, db);
+    std::vector<std::unique_ptr<Bench>> benches;
+    CandidateTimer timer(target, settings);
     MeasurementLog log(db, settings.warn);
-    std::vector<Contender> group;
+    std::vector<TimedCandidate> group;
     group.reserve(unknown.size());
-    for (const size_t i : unknown) group.push_back({&rivals[i].kernel, benches[i].get(), &tuned[i].measurement});
-    if (!group.empty()) contest.measure_group(group);
-    for (const Contender& c : group) log(*c.result);
-    for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
+    for (const size_t i : unknown) {
+        benches.push_back(std::make_unique<Bench>(alternatives[i].kernel.stages, target, settings_of(alternatives[i])));
+        group.push_back({&alternatives[i].kernel, benches.back().get(), &tuned[i].measurement});
+    }
+    if (!group.empty()) timer.measure_group(group);
+    for (const TimedCandidate& c : group) log(*c.result);
+    copy_equal(tuned, same);
     return tuned;
 }
 

@@ -83,15 +83,15 @@ std::optional<std::vector<TunedLibraryKernel>> remembered_library(const cpu::Ker
                                                                   const TuningDatabase& db);
 
 /// A kernel that competes with kernels of other stages: an operator in one of several layouts.
-struct Rival {
+struct AlternativeKernel {
     TileProgram kernel;
     std::vector<bool> weights;  ///< TuneSettings::weights
     Bindings sizes;             ///< TuneSettings::sizes
 };
 
 /// Measures kernels in turns, all in one group, as Tuner::tune does with schedules of the same stages.
-std::vector<TunedKernel> tune_rivals(const std::vector<Rival>& rivals, const Target& target,
-                                     const TuneSettings& settings, TuningDatabase* db);
+std::vector<TunedKernel> tune_alternatives(const std::vector<AlternativeKernel>& alternatives, const Target& target,
+                                           const TuneSettings& settings, TuningDatabase* db);
 
 /// Measures the schedules once.
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,

@@ -82,7 +82,8 @@ TEST_F(Tuning, kernels_of_different_stages_compete) {
   output y
 })"),
                                                target_);
-    const auto tuned = tune_rivals({{gemm_, {}, {}}, {twice, {true}, {}}, {gemm_, {}, {}}}, target_, settings_, &db_);
+    const auto tuned =
+        tune_alternatives({{gemm_, {}, {}}, {twice, {true}, {}}, {gemm_, {}, {}}}, target_, settings_, &db_);
     EXPECT_EQ(compiled_, 2);
     for (const TunedKernel& t : tuned) {
         EXPECT_FALSE(t.remembered);
@@ -91,7 +92,7 @@ TEST_F(Tuning, kernels_of_different_stages_compete) {
     EXPECT_EQ(tuned[2].measurement.seconds, tuned[0].measurement.seconds);
     // Either is known to other calls by its own stages and weights.
     EXPECT_TRUE(tune({gemm_})[0].remembered);
-    EXPECT_TRUE(tune_rivals({{twice, {true}, {}}}, target_, settings_, &db_)[0].remembered);
+    EXPECT_TRUE(tune_alternatives({{twice, {true}, {}}}, target_, settings_, &db_)[0].remembered);
     EXPECT_EQ(compiled_, 2);
 }
 

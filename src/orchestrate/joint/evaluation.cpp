@@ -8,11 +8,7 @@ namespace tilewright::joint {
 
 namespace {
 
-std::string key_of(const Placement& p) {
-    std::string key = p.single->key;
-    for (const Layout& l : p.layouts) key += print(l) + ";";
-    return key;
-}
+std::string key_of(const Placement& p) { return p.single->key + text_of(p.layouts); }
 
 /// Schedules by the default heuristic, with estimates.
 Scheduling by_default(Scheduling how) {
@@ -42,7 +38,7 @@ double Evaluation::estimate(const Placement& p, Schedules& by, Known& known) con
 
 std::optional<std::vector<double>> Evaluation::measured(const std::vector<Placement>& all) {
     if (!measures_) return std::nullopt;
-    std::vector<KernelCosts::Rival> rivals;
+    std::vector<KernelCosts::AlternativeKernel> alternatives;
     std::vector<std::string> keys;
     std::set<std::string> asked;
     for (const Placement& p : all) {
@@ -54,10 +50,10 @@ std::optional<std::vector<double>> Evaluation::measured(const std::vector<Placem
             continue;
         }
         asked.insert(keys.back());
-        rivals.push_back({schedules_.kernel(kernel->body).program, kernel->weights});
+        alternatives.push_back({schedules_.kernel(kernel->body).program, kernel->weights});
     }
-    if (!rivals.empty()) {
-        const auto seconds = schedules_.costs().measure_in_turns(rivals);
+    if (!alternatives.empty()) {
+        const auto seconds = schedules_.costs().measure_in_turns(alternatives);
         measures_ = seconds.has_value();
         if (!seconds) return std::nullopt;
         size_t k = 0;

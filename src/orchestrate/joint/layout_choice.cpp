@@ -38,6 +38,7 @@ LayoutChoice::LayoutChoice(const RuleLayouts& rule, const LayoutOptions& options
     for (const ValueId v : program.values.ids()) {
         first_tensor_[v] = choice_.tensors;
         choice_.tensors += options[v].size();
+        values_.resize(choice_.tensors, v);
     }
     choice_.nodes = program.primitives.size();
     std::set<optimal::TensorId> given, needed;
@@ -172,13 +173,9 @@ ChosenLayouts LayoutChoice::apply(const std::vector<size_t>& chosen) const {
     std::set<optimal::TensorId> own(choice_.given.begin(), choice_.given.end());
     own.insert(choice_.needed.begin(), choice_.needed.end());
     std::set<ValueId> taken;
-    for (const ValueId v : program_.values.ids())
-        for (size_t o = 0; o < options_[v].size(); ++o)
-            if (own.count(tensor(v, o)) != 0) taken.insert(v);
-    for (const optimal::TensorId t : choice_.given)
-        for (const ValueId v : program_.values.ids())
-            if (t.index() >= first_tensor_[v] && t.index() < first_tensor_[v] + options_[v].size()) made[t] = v;
-    const auto value_of = [&](ValueId v, size_t option) {
+    for (const optimal::TensorId t : own) taken.insert(value_of(t));
+    for (const optimal::TensorId t : choice_.given) made[t] = value_of(t);
+    const auto placed = [&](ValueId v, size_t option) {
         const optimal::TensorId t = tensor(v, option);
         const auto it = made.find(t);
         if (it != made.end()) return it->second;
@@ -208,7 +205,7 @@ ChosenLayouts LayoutChoice::apply(const std::vector<size_t>& chosen) const {
                 if (made.count(tensor(c.tensors[0], c.options[0])) == 0 ||
                     made.count(tensor(c.tensors[1], c.options[1])) != 0)
                     continue;
-                const ValueId from = value_of(c.tensors[0], c.options[0]), to = value_of(c.tensors[1], c.options[1]);
+                const ValueId from = placed(c.tensors[0], c.options[0]), to = placed(c.tensors[1], c.options[1]);
                 out.program.primitives.push_back(layout_copy(out.program, from, to));
                 more = true;
             }
@@ -225,11 +222,11 @@ ChosenLayouts LayoutChoice::apply(const std::vector<size_t>& chosen) const {
                 const PlacedKernel& kernel = kernels_[k];
                 Primitive p = program_.primitives[id];
                 for (size_t t = 0; t + 1 < kernel.tensors.size(); ++t) {
-                    const ValueId from = value_of(kernel.tensors[t], kernel.options[t]);
+                    const ValueId from = placed(kernel.tensors[t], kernel.options[t]);
                     for (Access& a : p.expr()->accesses)
                         if (a.value == kernel.tensors[t]) a.value = from;
                 }
-                p.outputs = {value_of(kernel.tensors.back(), kernel.options.back())};
+                p.outputs = {placed(kernel.tensors.back(), kernel.options.back())};
                 out.program.primitives.push_back(std::move(p));
             }
         }

@@ -2,7 +2,6 @@
 // The choice of layouts as the choice of kernels (optimal/kernels.h): a (value, layout) pair is a tensor, a primitive
 // in a combination of layouts is a candidate, and so is a conversion between two layouts of a value.
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -41,6 +40,7 @@ class LayoutChoice {
 
   private:
     optimal::TensorId tensor(ValueId v, size_t option) const;
+    ValueId value_of(optimal::TensorId t) const { return values_[t.index()]; }
     void add_primitive(PrimitiveId id, const RuleLayouts& rule);
     void add_conversions(ValueId v);
     std::vector<Layout> layouts_of(const PlacedKernel& kernel) const;
@@ -57,6 +57,7 @@ class LayoutChoice {
     std::map<std::string, SinglePrimitive> singles_;  ///< by key
     std::vector<const SinglePrimitive*> single_of_;   ///< of the candidates
     IndexVector<ValueId, size_t> first_tensor_;
+    std::vector<ValueId> values_;  ///< by tensor
     size_t conversions_ = 0;
     std::vector<size_t> rule_;
 };

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "layout/propagate.h"
-#include "program/analysis/contraction.h"
 
 namespace tilewright::joint {
 
@@ -76,12 +75,7 @@ LayoutOptions layout_options(const RuleLayouts& rule, const std::vector<Proposal
         out[v] = {rule.layouts[v]};
         if (row_major.count(v) != 0 && !rule.layouts[v].is_identity()) out[v].emplace_back();
     }
-    PropagateOptions propagation;
-    for (const auto& [v, t] : program.constants) propagation.fixed.insert(v);
-    propagation.complex = [](const Program& p, const Primitive& q) {
-        return q.expr() != nullptr && weighted_contraction(p, *q.expr()).has_value();
-    };
-    propagation.kept_dimensions = true;
+    const PropagateOptions propagation = layout_propagation(program);
     struct Wanted {
         Layout layout;
         double gain = 0;

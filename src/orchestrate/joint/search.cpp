@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "layout/propagate.h"
@@ -11,12 +12,6 @@
 namespace tilewright::joint {
 
 namespace {
-
-std::string text_of(const std::vector<Layout>& layouts) {
-    std::string out;
-    for (const Layout& l : layouts) out += print(l) + ";";
-    return out;
-}
 
 /// The points of a template that are compared: all factors of space, and channels that fill vectors.
 class Points {
@@ -50,8 +45,9 @@ class Points {
                 if (out.size() < most) add(p);
         }
         const auto n = static_cast<uint64_t>(std::min(all, 1e15));
-        // Multiples of a number near the golden section of n visit the points evenly.
-        const uint64_t step = n <= most ? 1 : std::max<uint64_t>(1, static_cast<uint64_t>(0.618034 * all) | 1);
+        // Multiples of a number near the golden section of n, and without a common divisor, visit the points evenly.
+        uint64_t step = n <= most ? 1 : std::max<uint64_t>(1, static_cast<uint64_t>(0.618034 * all));
+        while (std::gcd(step, n) != 1) ++step;
         for (uint64_t k = 0, at = 0; k < std::min<uint64_t>(n, 4 * most) && out.size() < most;
              ++k, at = (at + step) % n)
             add(point(at));
@@ -204,7 +200,6 @@ class Search {
         std::set<LayoutPoint> expanded;
         while (result_.points < options_.most_points) {
             sort_found();
-            const size_t before = result_.points;
             const size_t n = std::min(found_.size(), options_.constructed);
             std::vector<LayoutPoint> next;
             for (size_t k = 0; k < n && next.empty(); ++k)
@@ -212,7 +207,6 @@ class Search {
             if (next.empty()) break;
             for (const LayoutPoint& p : next)
                 if (result_.points < options_.most_points) compare(of, p);
-            if (result_.points == before && n == expanded.size()) break;
         }
         sort_found();
     }

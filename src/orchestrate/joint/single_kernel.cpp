@@ -47,6 +47,12 @@ SinglePrimitive single_copy(const Program& program, ValueId value) {
     return out;
 }
 
+std::string text_of(const std::vector<Layout>& layouts) {
+    std::string out;
+    for (const Layout& l : layouts) out += print(l) + ";";
+    return out;
+}
+
 std::optional<KernelInLayouts> kernel_in_layouts(const SinglePrimitive& single, const std::vector<Layout>& layouts,
                                                  const Target& target) {
     std::map<ValueId, Layout> chosen;

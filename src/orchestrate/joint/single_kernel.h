@@ -25,6 +25,9 @@ SinglePrimitive single_primitive(const Program& program, const KernelExtractor& 
 /// A copy of a tensor, whose layouts differ.
 SinglePrimitive single_copy(const Program& program, ValueId value);
 
+/// One text per list of layouts.
+std::string text_of(const std::vector<Layout>& layouts);
+
 /// The kernel, with one layout per tensor, and which of its inputs are constants.
 struct KernelInLayouts {
     KernelBody body;

@@ -47,7 +47,6 @@ class Tuning {
     struct Contractions {
         std::vector<SinglePrimitive> all;
         std::vector<Layout> rule;  ///< per tensor
-        std::string name;          ///< of the first primitive
         double seconds = 0;        ///< estimated, of all of them
     };
 
@@ -60,13 +59,9 @@ class Tuning {
             if (e == nullptr || !contraction(*e)) continue;
             SinglePrimitive single = single_primitive(rule_.program, extracted, id);
             std::vector<Layout> layouts;
-            std::string key = single.key;
-            for (const ValueId v : single.tensors) {
-                layouts.push_back(rule_.layout(id, v));
-                key += print(layouts.back()) + ";";
-            }
-            const auto [it, fresh] = known.try_emplace(key, out.size());
-            if (fresh) out.push_back({{}, std::move(layouts), rule_.program.primitives[id].name, 0});
+            for (const ValueId v : single.tensors) layouts.push_back(rule_.layout(id, v));
+            const auto [it, fresh] = known.try_emplace(single.key + text_of(layouts), out.size());
+            if (fresh) out.push_back({{}, std::move(layouts), 0});
             out[it->second].all.push_back(std::move(single));
         }
         for (Contractions& c : out)
@@ -84,13 +79,9 @@ class Tuning {
         for (const Contractions& c : all) {
             if (c.seconds < kLeastShare * total) break;
             if (how_.measures() && now_ms() - begin_ > 1e3 * kSearchShare * options_.measure_seconds) break;
-            ContractionReport r;
-            r.name = c.name;
-            r.occurrences = c.all.size();
-            for (const ValueId v : c.all[0].tensors) r.tensors.push_back(rule_.program.values[v].name);
-            r.found = search_layouts(c.all[0], c.rule, how_, options_.search);
-            for (const SinglePrimitive& single : c.all) propose(single, r.found);
-            report_.contractions.push_back(std::move(r));
+            SearchResult found = search_layouts(c.all[0], c.rule, how_, options_.search);
+            for (const SinglePrimitive& single : c.all) propose(single, found);
+            report_.contractions.push_back(std::move(found));
         }
     }
 
@@ -142,24 +133,12 @@ class Tuning {
         report_.rule_seconds += search.cost(choice.rule());
         report_.seconds += best.objective;
         report_.optimal = best.status == optimal::BlpStatus::Optimal;
-        describe(choice, options, best.chosen);
-        return choice.apply(best.chosen);
-    }
-
-    void describe(const LayoutChoice& choice, const LayoutOptions& options, const std::vector<size_t>& chosen) {
-        for (const size_t k : chosen) {
+        for (const size_t k : best.chosen) {
             const PlacedKernel& kernel = choice.kernels()[k];
-            if (!kernel.primitive) {
-                ++report_.converted;
-                continue;
-            }
-            const ValueId v = kernel.tensors.back();
-            const size_t option = kernel.options.back();
-            if (option != 0)
-                report_.changed.push_back(
-                    fmt::format("{}: {}", rule_.program.values[v].name,
-                                options[v][option].is_identity() ? "row-major" : print(options[v][option])));
+            report_.converted += kernel.primitive ? 0 : 1;
+            report_.changed += kernel.primitive && kernel.options.back() != 0 ? 1 : 0;
         }
+        return choice.apply(best.chosen);
     }
 
     const ChosenLayouts& given_;
@@ -179,7 +158,7 @@ ChosenLayouts tune_layouts(const ChosenLayouts& rule, Schedules& schedules, cons
 
 std::string Report::print() const {
     size_t points = 0;
-    for (const ContractionReport& c : contractions) points += c.found.points;
+    for (const SearchResult& c : contractions) points += c.points;
     const std::string searched = fmt::format("{} contractions, {} layouts compared, {} kernels measured, {:.1f} s",
                                              contractions.size(), points, measured, 1e-3 * ms);
     if (candidates == 0) return searched + ": none gains over the default heuristic's";
@@ -187,8 +166,8 @@ std::string Report::print() const {
     return fmt::format(
         "{}: {:.3f} ms instead of {:.3f}{}, {} values in other layouts, {} conversions ({} candidates, {} "
         "conversions)",
-        searched, 1e3 * seconds, 1e3 * rule_seconds, optimal ? "" : " (not proven)", changed.size(), converted,
-        candidates, conversions);
+        searched, 1e3 * seconds, 1e3 * rule_seconds, optimal ? "" : " (not proven)", changed, converted, candidates,
+        conversions);
 }
 
 }  // namespace tilewright::joint

@@ -21,21 +21,13 @@
 
 namespace tilewright::joint {
 
-/// A distinct contraction and what its search found.
-struct ContractionReport {
-    std::string name;  ///< of its first primitive
-    size_t occurrences = 1;
-    SearchResult found;
-    std::vector<std::string> tensors;  ///< names of the tensors that `found` has layouts of
-};
-
 struct Report {
-    std::vector<ContractionReport> contractions;
+    std::vector<SearchResult> contractions;  ///< distinct ones
     size_t candidates = 0, conversions = 0;  ///< of the choice
     size_t measured = 0;                     ///< kernels, in searches and choice
     double rule_seconds = 0, seconds = 0;    ///< costs of the default heuristic's plan and of the selected one
     bool optimal = false;                    ///< proven
-    std::vector<std::string> changed;        ///< "conv1: split(1, 16) reorder(0, 1, 3, 4, 2)", differing from the rule
+    size_t changed = 0;                      ///< values that kernels write in other layouts than the rule's
     size_t converted = 0;                    ///< conversions in the plan
     double ms = 0;
     /// One line.
