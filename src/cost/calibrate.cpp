@@ -122,6 +122,7 @@ class Calibration {
             {"clock", &Calibration::clock},
             {"multiply-add on 1 thread", &Calibration::multiply_add_1},
             {"multiply-add on all threads", &Calibration::multiply_add_all},
+            {"tile registers", &Calibration::tiles},
             {"cache bandwidth", &Calibration::cache_bandwidth},
             {"memory bandwidth on 1 thread", &Calibration::memory_1},
             {"memory bandwidth on all threads", &Calibration::memory_all},
@@ -138,6 +139,7 @@ class Calibration {
         if (progress_) progress_("done", 1);
         // Whatever disturbed the readings: all threads together do no less than one alone.
         for (const auto& [one, all] : {std::pair{&Target::fma_gflops_1, &Target::fma_gflops_all},
+                                       std::pair{&Target::tile_gflops_1, &Target::tile_gflops_all},
                                        std::pair{&Target::memory_gbps_1, &Target::memory_gbps_all},
                                        std::pair{&Target::copy_gbps_1, &Target::copy_gbps_all}}) {
             (target_.*all).value = std::max((target_.*all).value, (target_.*one).value);
@@ -198,6 +200,17 @@ class Calibration {
     }
     double gflops(int64_t rounds, double seconds) const {
         return static_cast<double>(rounds * kernels_.flops_a_round) / seconds / 1e9;
+    }
+
+    void tiles() {
+        if (!target_.bf16_tiles()) return;
+        const int64_t rounds = rounds_for(effort_.reading_seconds_all, probe_tiles);
+        const auto rate = [&](double s) { return static_cast<double>(rounds * kTileFlopsARound) / s / 1e9; };
+        target_.tile_gflops_1 = sampled(
+            0.1, [&] { return time_once([&] { probe_tiles(rounds); }); }, rate);
+        target_.tile_gflops_all = sampled(
+            0.2, [&] { return time_all([&](int) { probe_tiles(rounds); }); },
+            [&](double s) { return rate(s) * pool_.size(); });
     }
 
     void cache_bandwidth() {

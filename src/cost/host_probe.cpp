@@ -130,6 +130,12 @@ void assume_rates(Target& target) {
     assume(target.fma_gflops_1, flops * target.lanes(DType::F32) * ghz);
     assume(target.fma_gflops_all, target.fma_gflops_1.value * target.cores);
 
+    // A product of 16 x 16 x 32 takes 16 cycles.
+    if (target.bf16_tiles()) {
+        assume(target.tile_gflops_1, 1024 * ghz);
+        assume(target.tile_gflops_all, target.tile_gflops_1.value * target.cores);
+    }
+
     // Loads: two vectors a cycle from level 1, one line a cycle from level 2, half a line from what lies beyond.
     constexpr std::array<double, 3> kLatencyCycles = {4, 13, 40};
     for (size_t i = 0; i < target.caches.size(); ++i) {

@@ -110,6 +110,26 @@ void probe_cycles(int64_t rounds) {
     }
 }
 
+void probe_tiles(int64_t rounds) {
+#if defined(__x86_64__)
+    // The configuration of ldtilecfg: palette 1; from byte 16 on the bytes of a row, from byte 48 on the rows.
+    struct alignas(64) Configuration {
+        uint8_t palette = 1, start = 0, reserved[14] = {};
+        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+        uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+    const Configuration whole;
+    asm volatile("ldtilecfg %0" : : "m"(whole) : "memory");
+    for (int64_t i = 0; i < rounds; ++i)
+        asm volatile(
+            "tdpbf16ps %tmm6, %tmm4, %tmm0\n tdpbf16ps %tmm7, %tmm4, %tmm1\n"
+            "tdpbf16ps %tmm6, %tmm5, %tmm2\n tdpbf16ps %tmm7, %tmm5, %tmm3\n");
+    asm volatile("tilerelease");
+#else
+    (void)rounds;
+#endif
+}
+
 TW_AS_IT_STANDS const void* probe_chase(const void* node, int64_t steps) {
     const auto next = [](const void* p) TW_AS_IT_STANDS { return *static_cast<const void* const*>(p); };
     for (int64_t i = 0; i < steps; i += 8) {

@@ -19,6 +19,11 @@ struct ProbeKernels {
 
 ProbeKernels probe_kernels(VectorIsa isa);
 
+/// `rounds` times four products of 16 x 16 x 32 bf16 numbers on tile registers. Call it only where
+/// Target::bf16_tiles().
+void probe_tiles(int64_t rounds);
+inline constexpr int64_t kTileFlopsARound = int64_t{4} * 2 * 16 * 16 * 32;
+
 /// `rounds` times 16 integer instructions of one cycle each, each waiting for the one before.
 void probe_cycles(int64_t rounds);
 inline constexpr int kCyclesARound = 16;

@@ -105,6 +105,7 @@ Target host_target() {
     target.native = true;
     const std::string cpuinfo = read_text_file("/proc/cpuinfo").value_or("");
     describe_cpu(cpuinfo, kHostArch, target);
+    target.features = host_features();
     const std::vector<int> cpus = allowed_cpus();
     target.threads = target.workers = usable_cpu_count();
     target.cores = std::min(target.threads, count_cores(cpus, read_text_file));
@@ -133,6 +134,9 @@ std::string verify(const Target& target) {
     for (const auto& [name, measure] : rates) {
         if (bad(*measure)) return fmt::format("{} is {}, expected a positive number", name, measure->value);
     }
+    for (const Measure* unit : {&target.tile_gflops_1, &target.tile_gflops_all})
+        if (unit->value != 0 && bad(*unit))
+            return fmt::format("the rate of tile registers is {}, expected a positive number", unit->value);
     if (target.vector_bits < 128 || target.vector_bits % 128 != 0 || target.vector_registers < 1) {
         return fmt::format("{} registers of {} bits make no vector unit", target.vector_registers, target.vector_bits);
     }
@@ -174,6 +178,9 @@ std::string print(const Target& t) {
                               t.threads == 1 ? "" : "s", text(t.ghz)));
     line("fma f32",
          fmt::format("{} GFLOP/s on 1 thread, {} on {}", text(t.fma_gflops_1), text(t.fma_gflops_all), t.threads));
+    if (t.tile_gflops_1.value != 0)
+        line("tiles bf16", fmt::format("{} GFLOP/s on 1 thread, {} on {}", text(t.tile_gflops_1),
+                                       text(t.tile_gflops_all), t.threads));
     line("", fmt::format("{:<8}{:>10}{:>10}{:>6}{:>9}  {:<18}{}", "", "size", "measured", "line", "shared", "load GB/s",
                          "latency ns"));
     for (const CacheLevel& c : t.caches) {

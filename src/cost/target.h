@@ -86,6 +86,8 @@ struct Target {
     Measure copy_gbps_all;
     Measure fma_gflops_1;  ///< f32, full vectors, registers only
     Measure fma_gflops_all;
+    Measure tile_gflops_1;  ///< bf16 on tile registers (AMX), registers only; 0: the CPU has none
+    Measure tile_gflops_all;
     Measure dispatch_us;  ///< an empty loop handed to all threads of a warm pool and awaited
     bool calibrated = false;
     bool quick = false;  ///< calibrated by CalibrationLength::quick
@@ -94,6 +96,8 @@ struct Target {
     std::optional<GpuTarget> gpu;  ///< kernels are for this GPU; the CPU is its host
 
     bool has(std::string_view feature) const;
+    /// Whether code may multiply bf16 on tile registers.
+    bool bf16_tiles() const { return native && has("amx-tile") && has("amx-bf16"); }
     int lanes(DType t) const { return vector_bits / 8 / static_cast<int>(byte_size(t)); }
     int64_t l2_bytes() const;          ///< usable_bytes() of the second level; 1 MiB where there is none
     int64_t last_cache_bytes() const;  ///< usable_bytes() of the largest level; larger tensors come from memory

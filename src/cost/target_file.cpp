@@ -67,6 +67,11 @@ constexpr RateField kRates[] = {
     {"fma_gflops_all", &Target::fma_gflops_all},
     {"dispatch_us", &Target::dispatch_us},
 };
+/// Of units that not every CPU has: absent where the rate is 0.
+constexpr RateField kUnitRates[] = {
+    {"tile_gflops_1", &Target::tile_gflops_1},
+    {"tile_gflops_all", &Target::tile_gflops_all},
+};
 
 Target target_of(const Json& json) {
     const int format = json.at("format").get<int>();
@@ -85,6 +90,8 @@ Target target_of(const Json& json) {
     t.cores = json.at("cores").get<int>();
     t.threads = t.workers = json.at("threads").get<int>();
     for (const auto& [name, member] : kRates) t.*member = measure_of(json.at(name));
+    for (const auto& [name, member] : kUnitRates)
+        if (json.contains(name)) t.*member = measure_of(json.at(name));
     for (const Json& cache : json.at("caches")) t.caches.push_back(cache_of(cache));
     t.calibrated = json.at("calibrated").get<bool>();
     t.quick = json.value("quick", false);
@@ -158,6 +165,8 @@ std::string to_json(const Target& t) {
                  {"cores", t.cores},
                  {"threads", t.threads}};
     for (const auto& [name, member] : kRates) json[name] = json_of(t.*member);
+    for (const auto& [name, member] : kUnitRates)
+        if ((t.*member).value != 0) json[name] = json_of(t.*member);
     json["caches"] = Json::array();
     for (const CacheLevel& c : t.caches) json["caches"].push_back(json_of(c));
     json["calibrated"] = t.calibrated;

@@ -5,6 +5,7 @@
 
 #include "cost/cache_sets.h"
 #include "cost/estimate.h"
+#include "tile/matrix.h"
 #include "tile/register_tile.h"
 
 namespace tilewright {
@@ -15,7 +16,10 @@ constexpr double kInstructionWindow = 300;  // instructions in flight
 constexpr double kIssueWidth = 5;           // sustained instructions per cycle in a loop
 constexpr double kTileOverhead = 20;        // cycles per register tile: addresses, latency of the last sums
 constexpr double kSetConflict = 8;          // cycles of a store to an overfull set of L1
-constexpr double kLaneSum = 10;             // cycles to reduce a vector across lanes
+// Measured with AMX at 3.3 GHz.
+constexpr double kLeastTileProduct = 9;  // cycles of a product of few rows; others take a cycle a row
+constexpr double kTileStore = 14;        // cycles to store a tile register
+constexpr double kLaneSum = 10;          // cycles to reduce a vector across lanes
 
 /// A register tile of a stage: `tile` vectors along the vector axis, points along the others.
 class RegisterTileModel {
@@ -37,6 +41,7 @@ class RegisterTileModel {
     }
 
     double cycles(double steps) const {
+        if (micro_.matrix && micro_.matrix->tile) return tile_register_cycles(steps);
         if (const double transforms = whole_transforms(); transforms > 0) return transform_cycles(transforms);
         return step_cycles(steps) * steps + end_cycles() + (s_.reduces ? kTileOverhead : 1);
     }
@@ -44,6 +49,21 @@ class RegisterTileModel {
   private:
     bool has_lanes() const { return va_ < s_.extents.size(); }
     bool lanes_reduce() const { return has_lanes() && va_ >= s_.spatial; }
+
+    /// On tile registers: products, or the loads of their operands, in each of steps / k passes over the sum; then the
+    /// accumulators are stored, and read as vectors by the epilogue.
+    double tile_register_cycles(double steps) const {
+        const MatrixUnit& u = *micro_.matrix;
+        const auto step = static_cast<double>(micro_.registers[u.sum]);
+        const int64_t tiles = (tile_[u.rows] + kTileRows - 1) / kTileRows;
+        const double rows = static_cast<double>(tile_[u.rows]) / static_cast<double>(tiles);
+        const double row_tiles = vectors_ / static_cast<double>(tile_[u.columns]) / rows;
+        const double accumulators = row_tiles * static_cast<double>(tile_[u.columns]);
+        const double products = accumulators * std::max(kLeastTileProduct, rows);
+        const double lines = row_tiles * rows + static_cast<double>(tile_[u.columns]) * step / 2;
+        return steps / step * std::max(products, lines / m_.loads_per_cycle) + accumulators * kTileStore +
+               vectors_ * (2 + s_.epilogue_operations / m_.fmas_per_cycle) + 2 * kTileOverhead;
+    }
 
     /// The number of whole matrices of a linear transform that the tile holds.
     double whole_transforms() const {

@@ -474,13 +474,17 @@ void split_blocked_axes(TensorExpr& e, std::optional<size_t> keep) {
 }
 
 /// The order in which the micro-kernel reads a constant operand, as a layout: [spatial..., v / block, reductions..., v
-/// % block].
-std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const Shape& shape, size_t vector,
-                                     int64_t block, const std::vector<size_t>& reduction_order) {
+/// % block]. Tile registers read pairs along their sum s: [spatial..., v / block, ..., s / 2, v % block, s % 2].
+std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const Shape& shape, const Micro& micro) {
+    const size_t vector = *micro.vector_axis;
+    const int64_t block = micro.registers[vector];
+    std::vector<size_t> reduction_order;
+    for (const size_t a : micro.order)
+        if (a >= e.spatial) reduction_order.push_back(a);
     Layout layout;
     struct Dim {
         size_t axis;
-        bool lane = false;
+        bool lane = false, pair = false;
     };
     std::vector<Dim> dims;  // of the current layout: the axis that indexes each
     std::vector<std::vector<Dim>> per_dimension;
@@ -526,6 +530,10 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
                 layout.primitives.emplace_back(layout::Split{dims.size(), block});
                 dims.push_back({vector});
                 dims.push_back({vector, true});
+            } else if (micro.matrix && parts[k].axis == micro.matrix->sum) {
+                layout.primitives.emplace_back(layout::Split{dims.size(), 2});
+                dims.push_back({parts[k].axis});
+                dims.push_back({parts[k].axis, false, true});
             } else {
                 dims.push_back(parts[k]);
             }
@@ -539,8 +547,9 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
     append([&](const Dim& x) { return x.axis == SIZE_MAX; });
     append([&](const Dim& x) { return x.axis < e.spatial && x.axis != vector; });
     append([&](const Dim& x) { return x.axis == vector && !x.lane; });
-    for (const size_t r : reduction_order) append([&](const Dim& x) { return x.axis == r && !x.lane; });
-    append([&](const Dim& x) { return !x.lane; });
+    for (const size_t r : reduction_order) append([&](const Dim& x) { return x.axis == r && !x.lane && !x.pair; });
+    append([&](const Dim& x) { return !x.lane && !x.pair; });
+    append([](const Dim& x) { return x.lane; });
     append([](const Dim&) { return true; });
     layout::Reorder reorder;
     reorder.permutation = order;
@@ -635,11 +644,8 @@ Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const
         const size_t vector = *choice.micro.vector_axis;
         Access& w = e->accesses[product->weights];
         if (!index_uses(w.index, vector)) continue;
-        std::vector<size_t> reductions;
-        for (const size_t a : choice.micro.order)
-            if (a >= e->spatial) reductions.push_back(a);
         const Tensor weights = original.constants.at(w.value);
-        const auto layout = packed_weights(*e, w, weights.shape(), vector, choice.micro.registers[vector], reductions);
+        const auto layout = packed_weights(*e, w, weights.shape(), choice.micro);
         if (!layout) continue;
         const auto key = std::pair(w.value, print(*layout));
         auto it = packed.find(key);

@@ -1,5 +1,8 @@
 #include "runtime/cpu_features.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -130,8 +133,28 @@ std::vector<std::string> features_in(std::string_view cpuinfo, std::string_view 
     return flags ? llvm_features(*flags, arm) : std::vector<std::string>();
 }
 
+namespace {
+
+/// Asks Linux for permission to use tile registers, which a process needs before its first instruction on them (Linux,
+/// Documentation/arch/x86/xstate.rst).
+bool may_use_tiles() {
+#if defined(__x86_64__)
+    constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+    constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+    static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+    return granted;
+#else
+    return false;
+#endif
+}
+
+}  // namespace
+
 std::vector<std::string> host_features(const FileReader& read) {
-    return features_in(read("/proc/cpuinfo").value_or(""), kHostArch);
+    std::vector<std::string> features = features_in(read("/proc/cpuinfo").value_or(""), kHostArch);
+    const auto of_tiles = [](const std::string& feature) { return feature.starts_with("amx-"); };
+    if (std::any_of(features.begin(), features.end(), of_tiles) && !may_use_tiles()) std::erase_if(features, of_tiles);
+    return features;
 }
 
 }  // namespace tilewright

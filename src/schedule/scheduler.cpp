@@ -123,6 +123,13 @@ bool uses_warpgroups(const TileProgram& p) {
                        [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
 }
 
+/// Whether a stage runs on a CPU's tile registers, whose shapes the default heuristic enumerates itself.
+bool uses_tiles(const TileProgram& p) {
+    const Walk tree = walk(p);
+    return std::any_of(tree.computes.begin(), tree.computes.end(),
+                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->tile; });
+}
+
 /// The search spaces of a kernel. On a GPU with WGMMA, warpgroup instructions have a space of their own.
 std::vector<construct::Problem> problems(const Program& stages, const Scheduling& how) {
     std::vector<construct::Problem> out;
@@ -144,7 +151,9 @@ TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vecto
                        const Scheduling& how) {
     TileProgram initial = how.target.gpu ? gpu_schedule(std::move(stages), row_axes, how.target, how.precision)
                                          : default_schedule(std::move(stages), row_axes, how.target);
-    if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages)) return initial;
+    if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages) ||
+        uses_tiles(initial))
+        return initial;
     // Pruned if even the lower bound exceeds the margin.
     const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
     const double enough = kConstructedMargin * costs->estimate(initial);

@@ -1,7 +1,10 @@
 #include "tile/matrix.h"
 
+#include <algorithm>
+
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
+#include "tile/walk.h"
 
 namespace tilewright {
 
@@ -31,6 +34,67 @@ std::optional<MatrixFactors> matrix_factors(const TensorExpr& e, const MatrixUni
     if (fits(a, b)) return MatrixFactors{a, b};
     if (fits(b, a)) return MatrixFactors{b, a};
     return std::nullopt;
+}
+
+TileGrid tile_grid(const TensorExpr& e, const Micro& micro) {
+    const MatrixUnit& u = *micro.matrix;
+    const auto tile = [&](size_t a) {
+        return a < micro.registers.size() ? std::max<int64_t>(1, micro.registers[a]) : 1;
+    };
+    TileGrid grid;
+    grid.columns = (tile(u.columns) + kTileColumns - 1) / kTileColumns;
+    const int64_t along_rows = (tile(u.rows) + kTileRows - 1) / kTileRows;
+    grid.height = (tile(u.rows) + along_rows - 1) / along_rows;
+    grid.rows = along_rows;
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (a != u.rows && a != u.columns) grid.rows *= tile(a);
+    return grid;
+}
+
+std::optional<TileSlots> tile_slots(const TensorExpr& e, const MatrixUnit& unit) {
+    const auto factors = matrix_factors(e, unit);
+    if (!factors) return std::nullopt;
+    const ScalarNode &left = e.body[factors->left], &right = e.body[factors->right];
+    if (left.op != ScalarOp::Access || right.op != ScalarOp::Access) return std::nullopt;
+    return TileSlots{left.slot, right.slot};
+}
+
+bool runs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t step) {
+    const Access& a = e.accesses[slot];
+    const auto along = lane_stride(stages, e, a.value, a.index, unit.sum, static_cast<int>(step));
+    return along && along->is_constant(1) && axis_strides(stages, e, a.value, a.index)[unit.rows].has_value();
+}
+
+bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit) {
+    const Access& a = e.accesses[slot];
+    const auto across = lane_stride(stages, e, a.value, a.index, unit.columns, static_cast<int>(kTileColumns));
+    const auto along = lane_stride(stages, e, a.value, a.index, unit.sum, 2);
+    return across && across->is_constant(2) && along && along->is_constant(1);
+}
+
+std::string tile_operand_fault(const TileProgram& program, const Compute& compute) {
+    const TensorExpr& e = *program.stages.primitives[compute.stage].expr();
+    const Micro& m = compute.micro;
+    const auto slots = tile_slots(e, *m.matrix);
+    if (!slots) return "the factors of tile registers are plain reads";
+    const auto type = [&](uint32_t slot) { return program.stages.values[e.accesses[slot].value].dtype; };
+    if (m.matrix->type != MatrixType::BF16 || type(slots->left) != DType::BF16 || type(slots->right) != DType::BF16)
+        return "the factors of tile registers are stored in bf16";
+    const Walk tree = walk(program);
+    const auto loaded = [&](uint32_t slot) {
+        return std::any_of(tree.loads.begin(), tree.loads.end(),
+                           [&](const auto& l) { return l.second->stage == compute.stage && l.second->access == slot; });
+    };
+    if (!loaded(slots->left) && !runs_along_sum(program.stages, e, slots->left, *m.matrix, m.registers[m.matrix->sum]))
+        return "the left factor has no contiguous runs along the sum, or rows without a stride";
+    if (!loaded(slots->right) && !pairs_along_sum(program.stages, e, slots->right, *m.matrix))
+        return "the right factor is not stored in pairs along the sum";
+    for (const uint32_t slot : {slots->left, slots->right})
+        if (!loaded(slot) && !e.accesses[slot].valid.empty()) return "a factor of tile registers has conditions";
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (a != m.matrix->columns && m.registers[a] > 1 && moves_along(e, e.accesses[slots->right], a))
+            return "the right factor moves along rows of the register tile";
+    return {};
 }
 
 }  // namespace tilewright

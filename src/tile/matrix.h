@@ -2,6 +2,7 @@
 // Contractions on matrix instructions: the shape of an instruction, and the expressions that it computes.
 
 #include <optional>
+#include <string>
 
 #include "tile/tile.h"
 
@@ -14,6 +15,33 @@ inline constexpr int64_t kGroupRows = 64;
 inline int64_t matrix_rows(const MatrixUnit& unit) { return unit.group ? kGroupRows : kMatrixRows; }
 /// Reduction length of one instruction: 8 for tf32, 16 for f16 and bf16.
 int64_t matrix_sum(MatrixType t);
+
+// Tile registers of CPUs (Intel AMX): eight of 16 rows of 64 bytes. A product adds to 16 x 16 sums of f32 the products
+// of 16 rows of 32 elements and of 16 pairs x 16 columns, two elements of 2 bytes each.
+inline constexpr int64_t kTileRegisters = 8, kTileRows = 16, kTileColumns = 16, kTileSum = 32;
+inline constexpr int64_t kTileRowBytes = 64;
+
+/// The tile registers of a register tile: accumulators are `rows` x `columns` of them, each of `height` rows at most.
+///     28 rows, 32 columns: 2 x 2 accumulators of 14 rows
+struct TileGrid {
+    int64_t rows = 1, columns = 1, height = 1;
+    /// Accumulators, the left operands of all rows, and one right operand fit the registers.
+    bool fits() const { return rows * columns + rows + 1 <= kTileRegisters; }
+};
+/// Tile registers of a micro-kernel with MatrixUnit::tile whose register tile has these extents per axis.
+TileGrid tile_grid(const TensorExpr& e, const Micro& micro);
+
+/// The factors of a product on tile registers, as accesses.
+struct TileSlots {
+    uint32_t left = 0, right = 0;
+};
+std::optional<TileSlots> tile_slots(const TensorExpr& e, const MatrixUnit& unit);
+/// Whether the left factor has runs of `step` contiguous elements along the sum, and rows a uniform stride apart.
+bool runs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t step);
+/// Whether the right factor has pairs along the sum, 16 columns of them contiguous: [k / 2, n, k % 2] ("VNNI").
+bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit);
+/// Why the operands in memory of a Compute with MatrixUnit::tile do not fit its registers; empty: they do.
+std::string tile_operand_fault(const TileProgram& program, const Compute& compute);
 
 /// The two factors of a contraction: nodes of the expression's body. `left` depends on the rows.
 struct MatrixFactors {

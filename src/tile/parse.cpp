@@ -397,7 +397,7 @@ class Parser {
         return axes;
     }
 
-    /// "f16 [m n k]", "f16 group [m n k]"
+    /// "f16 [m n k]", "f16 group [m n k]", "bf16 tile [m n k]"
     MatrixUnit matrix(PrimitiveId s) {
         MatrixUnit unit;
         bool known = false;
@@ -408,6 +408,7 @@ class Parser {
             }
         if (!known) text_.fail_expected("tf32, f16 or bf16");
         unit.group = text_.eat_word("group");
+        unit.tile = !unit.group && text_.eat_word("tile");
         text_.expect("[");
         unit.rows = axis_of(s);
         unit.columns = axis_of(s);

@@ -60,13 +60,16 @@ enum class MatrixType : uint8_t {
 };
 std::string_view to_string(MatrixType t);
 
-/// A product on the matrix instructions of a GPU: which axes of the stage are an instruction's rows, columns and sum
-/// (16 x 8, by 8 for tf32 and 16 for the others; tile/matrix.h). Micro::registers is then the tile of a warp. It says
-/// where multiplications run and what they are rounded to, not what is computed: the interpreter and machines without
-/// such instructions ignore it.
+/// A product on matrix instructions: which axes of the stage are an instruction's rows, columns and sum. On a GPU an
+/// instruction has 16 x 8 results of 8 (tf32) or 16 products each, and Micro::registers is the tile of a warp; on a CPU
+/// it has up to 16 x 16 results of up to 32 products (tile/matrix.h). It says where multiplications run and what they
+/// are rounded to, not what is computed: the interpreter and machines without such instructions ignore it.
 struct MatrixUnit {
     MatrixType type = MatrixType::F16;
     size_t rows = 0, columns = 0, sum = 0;
+    /// The tile registers of a CPU (Intel AMX). Both factors are read where they lie: the left one in runs along the
+    /// sum, the right one in pairs along the sum (tile/matrix.h). Columns are the vector axis.
+    bool tile = false;
     /// The products of a warpgroup of four warps (wgmma, sm_90a alone): 64 rows at a time, registers are the tile of
     /// all four, and the right operand, mostly the left as well, is read where a Load has put it.
     bool group = false;

@@ -293,6 +293,7 @@ class Verifier {
                 "{}: a matrix unit takes a sum of products of floats, one factor along its rows, one along its "
                 "columns, both along its sum",
                 what);
+        if (u.tile) return matrix_tile_rules(compute, what);
         for (const auto& [axis, unit] : {std::pair(u.rows, matrix_rows(u)), std::pair(u.columns, kMatrixColumns),
                                          std::pair(u.sum, matrix_sum(u.type))})
             if (axis >= m.registers.size() || m.registers[axis] % unit != 0)
@@ -300,6 +301,26 @@ class Verifier {
                       stage_axis(compute.stage, axis), unit);
         if (std::any_of(m.virtual_threads.begin(), m.virtual_threads.end(), [](int64_t n) { return n != 1; }))
             fault("{}: virtual threads are not allowed with a matrix unit", what);
+    }
+
+    void matrix_tile_rules(const Compute& compute, const std::string& what) {
+        const Micro& m = compute.micro;
+        const MatrixUnit& u = *m.matrix;
+        const auto tile = [&](size_t a) { return a < m.registers.size() ? m.registers[a] : 1; };
+        if (m.vector_axis != u.columns || m.lanes != kTileColumns)
+            fault("{}: the vector axis of tile registers is their columns, with {} lanes", what, kTileColumns);
+        for (size_t a = expr(compute.stage).spatial; a < m.registers.size(); ++a)
+            if (a != u.sum && tile(a) != 1)
+                fault("{}: tile registers sum along {} alone, and {} has a tile", what,
+                      stage_axis(compute.stage, u.sum), stage_axis(compute.stage, a));
+        const Expr sum = expr(compute.stage).extents[u.sum];
+        if (tile(u.sum) % 2 != 0 || tile(u.sum) > kTileSum || !sum.is_constant() || sum.constant() % tile(u.sum) != 0)
+            fault("{}: a step of {} products along {} is not an even divisor of its extent up to {}", what, tile(u.sum),
+                  stage_axis(compute.stage, u.sum), kTileSum);
+        if (!tile_grid(expr(compute.stage), m).fits())
+            fault("{}: the register tile needs more than {} tile registers", what, kTileRegisters);
+        const std::string operands = tile_operand_fault(p_, compute);
+        if (!operands.empty()) fault("{}: {}", what, operands);
     }
 
     const std::string& stage_axis(PrimitiveId s, size_t a) const { return axis_name(p_.stage_axes[s][a]); }

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/run_kernel_test.h"
 #include "tile/schedule_cases_test.h"
+#include "tile/tile_register_cases_test.h"
 
 namespace tilewright::cpu {
 namespace {
@@ -49,6 +50,10 @@ TEST_P(CodegenCases, ComputeWhatTheirStagesSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CodegenCases, testing::ValuesIn(schedule_cases::all()),
+                         [](const auto& group) { return group.param.name; });
+
+// Where the machine has tile registers, both code for them and its emulation run, which must agree.
+INSTANTIATE_TEST_SUITE_P(TileRegisters, CodegenCases, testing::ValuesIn(schedule_cases::on_tile_registers()),
                          [](const auto& group) { return group.param.name; });
 
 TEST(CodegenBlocks, turned_in_registers_need_no_gathers) {

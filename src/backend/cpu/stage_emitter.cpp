@@ -7,7 +7,7 @@
 #include <set>
 
 #include "backend/cpu/scalar_emitter.h"
-#include "backend/cpu/stage_prefetch.h"
+#include "backend/cpu/stage_matrix.h"
 #include "base/error.h"
 #include "program/analysis/contraction.h"
 #include "program/constant_transform.h"
@@ -16,15 +16,17 @@ namespace tilewright::cpu {
 
 namespace {
 
-class StageEmitter : public StagePrefetch {
+class StageEmitter : public StageMatrix {
   public:
-    using StagePrefetch::StagePrefetch;
+    using StageMatrix::StageMatrix;
 
     void run() {
         decide_first_last();
         find_cuts();
         find_map();
+        enter_tiles();
         spatial_loops(0);
+        leave_tiles();
     }
 
   private:
@@ -125,7 +127,7 @@ class StageEmitter : public StagePrefetch {
 
     void reduction_loops(size_t k) {
         const std::vector<size_t> axes = order(true);
-        if (k == axes.size()) return whole_sum_ ? store_map() : accumulate();
+        if (k == axes.size()) return whole_sum_ ? store_map() : on_tiles() ? add_products() : accumulate();
         tiles_of(axes[k], [&] { reduction_loops(k + 1); });
     }
 
@@ -156,6 +158,7 @@ class StageEmitter : public StagePrefetch {
             forget();
             return;
         }
+        if (on_tiles()) return tile_on_registers(tile);
         choose_accumulators(tile.size());
         const int64_t partials = unrolled_axis_    ? accumulators_
                                  : vector_reduces_ ? std::max<int64_t>(1, register_tile(va_) / lanes_)
@@ -169,6 +172,22 @@ class StageEmitter : public StagePrefetch {
         forget();
         finish_tile(tile, sums_of(tile));
         std::tie(acc_, acc_partials_) = saved;
+        forget();
+    }
+
+    /// A tile whose sums are in tile registers.
+    void tile_on_registers(const std::vector<Coords>& tile) {
+        const std::function<llvm::Value*(const Coords&)> partial = [&](const Coords& p) { return before(p); };
+        start_tiles(first_, partial_ ? &partial : nullptr);
+        prefetch_epilogue();
+        reduction_loops(0);
+        forget();
+        store_tiles();
+        llvm::Type* type = register_type(c_, acc_type_, lanes_);
+        std::vector<Val> done;
+        for (size_t i = 0; i < tile.size(); ++i)
+            done.push_back({b_.CreateLoad(type, b_.CreateConstInBoundsGEP1_64(type, sums_memory(), i)), true});
+        finish_tile(tile, done);
         forget();
     }
 

@@ -9,6 +9,7 @@
 #include "tile/annotate/gpu.h"
 #include "tile/annotate/prefetch.h"
 #include "tile/cuts.h"
+#include "tile/matrix.h"
 #include "tile/register_tile.h"
 
 namespace tilewright {
@@ -52,6 +53,7 @@ std::vector<size_t> axes_with_cuts(const std::vector<std::vector<Expr>>& cuts) {
 /// Of sums of products of floats.
 std::optional<Accumulators> derive_accumulators(const StageSite& s) {
     if (s.vector_reduces() || !is_float(s.expr->body.dtype()) || !contraction(*s.expr)) return std::nullopt;
+    if (s.on_tiles()) return std::nullopt;
     const std::vector<size_t> loops = s.order(true);
     if (loops.empty() || s.register_tile(loops.back()) > 1) return std::nullopt;
     const Accumulators several = accumulators_for(s.axes[loops.back()].extent);
@@ -66,6 +68,8 @@ std::optional<EpilogueLoop> derive_epilogue_loop(const StageSite& s) {
     constexpr int64_t kMany = 16;  // vectors
     constexpr int64_t kLeast = 4;  // steps
     const TensorExpr& e = *s.expr;
+    // Sums of tile registers are in memory, from where a loop reads them.
+    if (s.on_tiles()) return EpilogueLoop{{s.micro->matrix->rows}, 1, 2};
     if (e.reducer == Reducer::None || !s.has_vector() || s.vector_reduces() || body_operations(e.epilogue) < kLong)
         return std::nullopt;
     EpilogueLoop loop{{}, kMany, kLeast};
@@ -127,7 +131,14 @@ void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::v
         if (s.vector_axis(a) || tile == 1 || !has_dynamic_tail(s, a, cuts[a])) continue;
         if (std::any_of(out.tails.begin(), out.tails.end(), [&](const Tail& t) { return t.axis == a; })) continue;
         Tail tail{a, {tile}, false};
-        if (s.micro->padding != Padding::Local) {
+        if (s.on_tiles() && a == s.micro->matrix->rows) {
+            // The number of rows is part of a tile register's shape, which may be dynamic.
+            const int64_t tiles = (tile + kTileRows - 1) / kTileRows, height = (tile + tiles - 1) / tiles;
+            tail.sizes.clear();
+            for (int64_t t = 1; t < tiles; ++t) tail.sizes.push_back(t * height);
+            tail.sizes.push_back(tile);
+            tail.shift = may_shift(s, a, periodic);
+        } else if (s.micro->padding != Padding::Local) {
             tail.sizes = tail_sizes(tile);
             tail.shift = tile >= kLeastShifted && may_shift(s, a, periodic);
         }
@@ -206,7 +217,7 @@ void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options
     if (!a.unroll_sum && unrollable_sum(s, cut)) a.unroll_sum = true;
     if (!a.epilogue_loop) a.epilogue_loop = derive_epilogue_loop(s);
     if (!a.non_temporal) a.non_temporal = derive_non_temporal(s, options.cache_bytes);
-    if (!a.prefetch) {
+    if (!a.prefetch && !s.on_tiles()) {
         std::vector<Prefetch> prefetches = derive_prefetches(s, a);
         if (!prefetches.empty()) a.prefetch = std::move(prefetches);
     }

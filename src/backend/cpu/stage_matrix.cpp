@@ -1,0 +1,176 @@
+#include "backend/cpu/stage_matrix.h"
+
+#include <llvm/IR/Intrinsics.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tilewright::cpu {
+
+void StageMatrix::enter_tiles() {
+    if (!on_tiles()) return;
+    const MatrixUnit& u = *m_.matrix;
+    slots_ = tile_slots(e_, u);
+    TW_CHECK(slots_ && va_ == u.columns && lanes_ == kTileColumns, "tile registers without a product");
+    TW_CHECK(axis_ranges_[u.sum].lo_multiple % m_.registers[u.sum] == 0, "a sum in tiles starts inside of one");
+    period_[u.sum] = m_.registers[u.sum];
+    bind_axis(u.sum, axis_ranges_[u.sum].lo);
+    unit_.emplace(b_, job_.emulated_units);
+    const TileGrid grid = tile_grid(e_, m_);
+    const int64_t points = m_.registers[u.rows];
+    for (int64_t r = 0; r < grid.rows; ++r) {
+        const int64_t first = r * grid.height % ((points + grid.height - 1) / grid.height * grid.height);
+        whole_.push_back(b_.getInt64(static_cast<uint64_t>(std::min(grid.height, points - first))));
+    }
+    whole_columns_ = static_cast<size_t>(grid.columns);
+    configure(whole_, whole_columns_);
+}
+
+void StageMatrix::leave_tiles() {
+    if (unit_) unit_->release();
+}
+
+std::vector<StageMatrix::RowTile> StageMatrix::row_tiles() {
+    const size_t rows = m_.matrix->rows;
+    const int64_t points = regs_[rows], tiles = (points + kTileRows - 1) / kTileRows,
+                  height = (points + tiles - 1) / tiles;
+    llvm::Value* left = clamp_[rows] ? b_.CreateSub(clamp_hi_.at(rows), base_[rows]) : nullptr;
+    std::vector<RowTile> out;
+    for (const Coords& p : tile_points_) {
+        if (p[va_] != 0 || p[rows] % height != 0) continue;
+        RowTile t{p, b_.getInt64(static_cast<uint64_t>(std::min(height, points - p[rows])))};
+        if (left != nullptr)
+            t.rows = extremum(t.rows, b_.CreateSub(left, b_.getInt64(static_cast<uint64_t>(p[rows]))), false);
+        out.push_back(t);
+    }
+    return out;
+}
+
+void StageMatrix::configure(const std::vector<llvm::Value*>& rows, size_t columns) {
+    const int64_t step = m_.registers[m_.matrix->sum];
+    std::array<TileShape, kTileRegisters> shapes;
+    const size_t sums = rows.size() * columns;
+    for (size_t t = 0; t < shapes.size(); ++t)
+        if (t < sums)
+            shapes[t] = {rows[t / columns], kTileRowBytes};
+        else if (t < sums + rows.size())
+            shapes[t] = {rows[t - sums], 2 * step};
+        else
+            shapes[t] = {b_.getInt64(static_cast<uint64_t>(step / 2)), kTileRowBytes};
+    unit_->configure(shapes);
+}
+
+bool StageMatrix::is_whole() const {
+    return columns_ == whole_columns_ && rows_.size() == whole_.size() &&
+           std::equal(rows_.begin(), rows_.end(), whole_.begin(),
+                      [](const RowTile& t, llvm::Value* rows) { return t.rows == rows; });
+}
+
+Expr StageMatrix::offset_at(uint32_t slot, const Coords& p) {
+    const Place& place = job_.accesses[slot];
+    return offset_of(place, e_.accesses[slot].index, p);
+}
+
+llvm::Value* StageMatrix::left_stride(const RowTile& rows) {
+    const size_t axis_number = m_.matrix->rows;
+    if (regs_[axis_number] == 1) return b_.getInt64(kTileRowBytes);
+    const bool clamped = clamp_[axis_number];
+    clamp_[axis_number] = false;
+    Coords next = rows.first, last = rows.first;
+    next[axis_number] += 1;
+    last[axis_number] += kTileRows - 1;
+    const Expr first = offset_at(slots_->left, rows.first);
+    const Expr stride = simplify(offset_at(slots_->left, next) - first, ranges_);
+    const Expr span = simplify(offset_at(slots_->left, last) - first - stride * (kTileRows - 1), ranges_);
+    clamp_[axis_number] = clamped;
+    TW_CHECK(span.is_constant(0), "rows of a factor of tile registers have no stride: {}", stride.text());
+    return exprs_.scalar(stride * 2);
+}
+
+void StageMatrix::load_left(int t, const RowTile& rows) {
+    Coords second = rows.first, last = rows.first;
+    second[m_.matrix->sum] = 1;
+    last[m_.matrix->sum] = m_.registers[m_.matrix->sum] - 1;
+    const Expr first = offset_at(slots_->left, rows.first);
+    const Expr run = simplify(offset_at(slots_->left, last) - first, ranges_);
+    TW_CHECK(run.is_constant(m_.registers[m_.matrix->sum] - 1), "a factor of tile registers has no run: {}",
+             run.text());
+    const Place& place = job_.accesses[slots_->left];
+    unit_->load(t, element(storage_type(c_, place.storage, 0), place.base, first), left_stride(rows));
+}
+
+void StageMatrix::load_right(int t, size_t column) {
+    Coords p(n_axes_, 0), pair(n_axes_, 0), odd(n_axes_, 0);
+    p[va_] = pair[va_] = odd[va_] = static_cast<int64_t>(column);
+    pair[m_.matrix->sum] = 2;
+    odd[m_.matrix->sum] = 1;
+    const Expr lanes = offset_at(slots_->right, p);
+    const auto linear = linear_in(lanes, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
+    const Expr stride = simplify(offset_at(slots_->right, pair) - lanes, ranges_);
+    TW_CHECK(linear && linear->coefficient.is_constant(2) &&
+                 simplify(offset_at(slots_->right, odd) - lanes, ranges_).is_constant(1),
+             "a factor of tile registers has no pairs: {}", lanes.text());
+    const Place& place = job_.accesses[slots_->right];
+    unit_->load(t, element(storage_type(c_, place.storage, 0), place.base, linear->rest), exprs_.scalar(stride * 2));
+}
+
+void StageMatrix::each_accumulator(const std::function<void(int, llvm::Value*, llvm::Value*)>& body) {
+    llvm::Type* vector = llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(lanes_));
+    // Points are in row-major order of the register coordinates.
+    uint64_t stride = columns_;
+    for (size_t a = m_.matrix->rows + 1; a < e_.spatial; ++a)
+        if (a != va_) stride *= static_cast<uint64_t>(regs_[a]);
+    for (size_t r = 0; r < rows_.size(); ++r) {
+        const auto first = static_cast<uint64_t>(std::find(tile_points_.begin(), tile_points_.end(), rows_[r].first) -
+                                                 tile_points_.begin());
+        for (size_t c = 0; c < columns_; ++c)
+            body(accumulator(r, c), b_.CreateConstInBoundsGEP1_64(vector, sums_, first + c),
+                 b_.getInt64(stride * kTileRowBytes));
+    }
+}
+
+void StageMatrix::start_tiles(llvm::Value* first, const std::function<llvm::Value*(const Coords&)>* before) {
+    columns_ = static_cast<size_t>(regs_[va_]);
+    rows_ = row_tiles();
+    llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+    llvm::IRBuilder<> at_entry(&entry, entry.begin());
+    llvm::Type* vector = llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(lanes_));
+    sums_ = at_entry.CreateAlloca(llvm::ArrayType::get(vector, tile_points_.size()), nullptr, "sums");
+    sums_->setAlignment(llvm::Align(kTileRowBytes));
+    if (!is_whole()) {
+        std::vector<llvm::Value*> rows;
+        for (const RowTile& t : rows_) rows.push_back(t.rows);
+        configure(rows, columns_);
+    }
+    each_accumulator([&](int t, llvm::Value*, llvm::Value*) { unit_->zero(t); });
+    if (before == nullptr) return;
+    branch(b_.CreateNot(first), [&] {
+        for (size_t i = 0; i < tile_points_.size(); ++i)
+            b_.CreateStore((*before)(tile_points_[i]), b_.CreateConstInBoundsGEP1_64(vector, sums_, i));
+        each_accumulator([&](int t, llvm::Value* at, llvm::Value* stride) { unit_->load(t, at, stride); });
+    });
+}
+
+void StageMatrix::add_products() {
+    forget();
+    const size_t sums = rows_.size() * columns_, right = sums + rows_.size();
+    const size_t spare = static_cast<size_t>(kTileRegisters) - right;
+    for (size_t c = 0; c < columns_; ++c) {
+        const int other = static_cast<int>(right + c % spare);
+        if (c > 0) load_right(other, c);
+        for (size_t r = 0; r < rows_.size(); ++r) {
+            const int left = static_cast<int>(sums + r);
+            if (c == 0) load_left(left, rows_[r]);
+            if (c == 0 && r == 0) load_right(other, c);
+            unit_->product(accumulator(r, c), left, other);
+        }
+    }
+}
+
+void StageMatrix::store_tiles() {
+    each_accumulator([&](int t, llvm::Value* at, llvm::Value* stride) { unit_->store(t, at, stride); });
+    if (!is_whole()) configure(whole_, whole_columns_);
+}
+
+}  // namespace tilewright::cpu

@@ -1,0 +1,62 @@
+#pragma once
+// Products of one stage on tile registers (MatrixUnit::tile). Internal to the stage emitter.
+//
+// A register tile of 32 x 32 sums is 2 x 2 accumulators. A step of the reduction loads two tiles of each factor and
+// adds four products. After the last step the accumulators are stored to the task's frame, from where the epilogue
+// reads them as vectors along the columns.
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "backend/cpu/stage_prefetch.h"
+#include "backend/cpu/tile_unit.h"
+#include "tile/matrix.h"
+
+namespace tilewright::cpu {
+
+class StageMatrix : public StagePrefetch {
+  public:
+    using StagePrefetch::StagePrefetch;
+
+  protected:
+    bool on_tiles() const { return m_.matrix && m_.matrix->tile; }
+    /// Before the loops of the stage, and after them.
+    void enter_tiles();
+    void leave_tiles();
+    /// Clears the accumulators of the register tile `tile_points_`, or loads the partial sums that `before` returns
+    /// unless `first`, an i1.
+    void start_tiles(llvm::Value* first, const std::function<llvm::Value*(const Coords&)>* before);
+    /// One step of the reduction.
+    void add_products();
+    /// Stores the accumulators to `sums_memory()`: vectors of the tile's points, in their order.
+    void store_tiles();
+    llvm::AllocaInst* sums_memory() const { return sums_; }
+
+  private:
+    /// The rows of one accumulator: the first point, and their number.
+    struct RowTile {
+        Coords first;
+        llvm::Value* rows = nullptr;
+    };
+    std::vector<RowTile> row_tiles();
+    void configure(const std::vector<llvm::Value*>& rows, size_t columns);
+    /// Whether the current register tile has the shapes of a whole one, which are configured outside of tails.
+    bool is_whole() const;
+    int accumulator(size_t row, size_t column) const { return static_cast<int>(row * columns_ + column); }
+    llvm::Value* left_stride(const RowTile& rows);
+    void load_left(int t, const RowTile& rows);
+    void load_right(int t, size_t column);
+    Expr offset_at(uint32_t slot, const Coords& p);
+    void each_accumulator(const std::function<void(int, llvm::Value* at, llvm::Value* stride)>& body);
+
+    std::optional<TileUnit> unit_;
+    std::optional<TileSlots> slots_;
+    std::vector<RowTile> rows_;  ///< of the current register tile
+    size_t columns_ = 1;
+    llvm::AllocaInst* sums_ = nullptr;
+    std::vector<llvm::Value*> whole_;  ///< rows of the accumulators of a whole register tile
+    size_t whole_columns_ = 1;
+};
+
+}  // namespace tilewright::cpu

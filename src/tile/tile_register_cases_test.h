@@ -1,0 +1,82 @@
+#pragma once
+// Hand-written schedules of products on a CPU's tile registers (MatrixUnit::tile).
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "tile/schedule_cases_test.h"
+
+namespace tilewright::schedule_cases {
+
+/// c = relu(a b + bias), b in pairs along k and blocks of `block` columns: [n / block, k / 2, n % block, k % 2].
+inline std::string paired_product(const std::string& m, int n, int k, int block, const std::string& out) {
+    return fmt::format(R"TW(program product {{
+  input a: bf16[{0}, {2}]
+  input b: bf16[{4}, {5}, {3}, 2]
+  input bias: f32[{1}]
+  c: {6}[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = a[i0, i2], @1 = b[i1 // {3}, i2 // 2, i1 % {3}, i2 % 2], @2 = bias[i1]  ; c ""
+  output c
+}})TW",
+                       m, n, k, block, (n + block - 1) / block, k / 2, out);
+}
+
+inline void products_on_tile_registers_have_rests_of_rows_and_columns(Collector& right) {
+    struct Shape {
+        const char* m;
+        int n, k, block, rows, step;
+    };
+    // Rests of one and two row tiles, of columns in whole and in partial vectors; rows of unequal halves; short steps.
+    for (const Shape& s :
+         {Shape{"64", 64, 64, 32, 32, 32}, Shape{"70", 40, 64, 32, 32, 32}, Shape{"25", 96, 40, 96, 15, 20},
+          Shape{"50", 23, 48, 32, 25, 24}, Shape{"$m", 40, 64, 32, 32, 32}, Shape{"$m", 33, 32, 16, 48, 16}})
+        for (const char* out : {"f32", "bf16"}) {
+            const std::string schedule = fmt::format(
+                "axes m=\"{}\" n=\"{}\" k=\"{}\"\nstage 0 over [m n k]\nparallel m by {} {{\n"
+                "compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m={} n={} k={}] order [n m k] "
+                "padding partition\n}}",
+                s.m, s.n, s.k, 2 * s.rows, s.rows, s.block, s.step);
+            const bool known = std::string(s.m) != "$m";
+            right(kernel(paired_product(s.m, s.n, s.k, s.block, out), schedule),
+                  known ? std::vector<Sizes>{{}} : all_of("m", {1, 15, 16, 17, 32, 33, 48, 100}),
+                  out == std::string("f32") ? 0 : 4e-3);
+        }
+}
+
+inline void partial_sums_of_tile_registers_are_kept_in_the_result(Collector& right) {
+    for (const char* m : {"40", "$m"})
+        right(kernel(paired_product(m, 48, 128, 32, "f32"), fmt::format(R"TW(axes m="{0}" n="48" k="128"
+stage 0 over [m n k]
+for k by 64 {{
+  compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m=32 n=32 k=32] order [n m k] padding partition
+}})TW",
+                                                                        m)),
+              std::string(m) == "40" ? std::vector<Sizes>{{}} : all_of("m", {1, 31, 40, 64}));
+}
+
+inline void windows_on_tile_registers_share_a_padded_copy(Collector& right) {
+    // 3 x 3 windows of 7 x 7 pixels: two rows of 7 pixels in a register tile, the last one alone.
+    right(kernel(R"TW(program convolution {
+  input x: bf16[7, 7, 32]
+  input w: bf16[2, 3, 3, 16, 32, 2]
+  y: f32[7, 7, 64] = [7, 7, 64] sum(i3 < 32, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i0 + i4 - 1, i1 + i5 - 1, i3] when i0 + i4 - 1 >= 0 and -i0 - i4 + 7 >= 0 and i1 + i5 - 1 >= 0 and -i1 - i5 + 7 >= 0 else 0, @1 = w[i2 // 32, i4, i5, i3 // 2, i2 % 32, i3 % 2]  ; y ""
+  output y
+})TW",
+                 R"TW(axes h="7" w="7" n="64" k="32" kh="3" kw="3"
+stage 0 over [h w n k kh kw]
+load 0 access 0 layout "" padding local
+compute 0 vector n lanes 16 matrix bf16 tile [w n k] registers [h=2 w=7 n=32 k=32] order [n h w kh kw k] padding partition)TW"));
+}
+
+inline std::vector<Group> on_tile_registers() {
+    Collector rests, partial, windows;
+    products_on_tile_registers_have_rests_of_rows_and_columns(rests);
+    partial_sums_of_tile_registers_are_kept_in_the_result(partial);
+    windows_on_tile_registers_share_a_padded_copy(windows);
+    return {{"products_on_tile_registers_have_rests_of_rows_and_columns", rests.cases},
+            {"partial_sums_of_tile_registers_are_kept_in_the_result", partial.cases},
+            {"windows_on_tile_registers_share_a_padded_copy", windows.cases}};
+}
+
+}  // namespace tilewright::schedule_cases
