@@ -26,6 +26,7 @@
 #include "orchestrate/operators.h"
 #include "orchestrate/optimal/orchestrate.h"
 #include "orchestrate/options.h"
+#include "orchestrate/precision.h"
 #include "orchestrate/slices.h"
 #include "orchestrate/split_k.h"
 #include "program/rewrite/guards.h"
@@ -114,7 +115,9 @@ bool evaluated_as_planned(const CompileOptions& options) {
 
 RewriteSearch rewrite_search(const PipelineOptions& options) {
     RewriteSearch search = *options.rewrite;
-    if (options.compile.numerics == Numerics::Strict) search.rules.winograd = false;
+    // The tiles of Winograd's transforms lose too much in bf16.
+    if (options.compile.numerics == Numerics::Strict || options.compile.precision == Precision::BF16)
+        search.rules.winograd = false;
     if (search.evaluator) return search;
     const OrchestrateOptions evaluation = evaluation_options(options.compile);
     search.evaluator = planned_cost(evaluation, search.rules.folding);
@@ -176,6 +179,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     const GroupingOptions& how = planning != nullptr ? static_cast<const GroupingOptions&>(*planning) : c;
     const bool gpu = planning != nullptr ? planning->scheduling.target.gpu.has_value() : c.gpu.has_value();
     const bool rewrites = o.rewrite.has_value() && !gpu, layouts = how.layouts && !how.without.layouts_first && !gpu;
+    const Precision precision = planning != nullptr ? planning->scheduling.precision : c.precision;
     const bool select = how.fuse && how.orchestrator == Orchestrator::Optimal;
     const auto each = [&s](const auto& f) { return [&s, f] { s.unit->each(f); }; };
 
@@ -222,6 +226,11 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { assign_layouts_first(u, s.planning.scheduling.target); }));
     pass({"fuse", "elementwise expressions join reductions before them, and their readers", how.fuse},
          each([](Unit& u) { u.grouped.program = fuse_greedily(u.grouped.program, u.limits); }));
+    pass({"narrow_operands", "products on matrix units get operands in bf16 (--precision bf16)",
+          precision == Precision::BF16 && !gpu},
+         each([&s](Unit& u) {
+             u.grouped.program = narrow_operands(std::move(u.grouped.program), s.planning.scheduling.target);
+         }));
     pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts}, each([&s](Unit& u) {
              ChosenLayouts chosen = choose_layouts(u.grouped.program, s.planning.scheduling.target);
              u.grouped.program = std::move(chosen.program);

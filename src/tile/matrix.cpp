@@ -51,6 +51,12 @@ TileGrid tile_grid(const TensorExpr& e, const Micro& micro) {
     return grid;
 }
 
+int64_t tile_step(int64_t extent) {
+    for (int64_t step = kTileSum; step >= kTileSum / 4; step -= 2)
+        if (extent % step == 0) return step;
+    return 0;
+}
+
 std::optional<TileSlots> tile_slots(const TensorExpr& e, const MatrixUnit& unit) {
     const auto factors = matrix_factors(e, unit);
     if (!factors) return std::nullopt;

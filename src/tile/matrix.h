@@ -31,6 +31,10 @@ struct TileGrid {
 /// Tile registers of a micro-kernel with MatrixUnit::tile whose register tile has these extents per axis.
 TileGrid tile_grid(const TensorExpr& e, const Micro& micro);
 
+/// The products of a step along a sum of this extent: the largest even divisor that fits a tile register; 0: none fills
+/// a quarter of it.
+int64_t tile_step(int64_t extent);
+
 /// The factors of a product on tile registers, as accesses.
 struct TileSlots {
     uint32_t left = 0, right = 0;

@@ -280,9 +280,8 @@ void add_target_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::IsMember({"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a"}));
     command
         .add_option("--precision", o.precision,
-                    "precision to which a GPU may round f32 operands of products, on matrix instructions: f32 (exact; "
-                    "default), "
-                    "tf32, f16, bf16")
+                    "precision to which f32 operands of products may be rounded, on matrix instructions: f32 (exact; "
+                    "default), tf32, f16 (GPUs), bf16 (GPUs, and CPUs with AMX)")
         ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
 }
 
@@ -322,8 +321,8 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.check_values = o.check_values;
     p.compile.gpu = gpu_of(o.target);
     p.compile.precision = precision_from_string(o.precision).value();
-    if (!p.compile.gpu && o.precision != "f32")
-        throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
+    if (!p.compile.gpu && o.precision != "f32" && o.precision != "bf16")
+        throw CLI::ValidationError("--precision", "a CPU computes in f32 or bf16: give --target cuda as well");
     p.compile.without = o.without;
     p.compile.code_folder = code_folder(o);
     p.compile.warn = warn_once;

@@ -11,13 +11,6 @@ namespace tilewright {
 
 namespace {
 
-/// The largest even number of products that divides the reduction and fits a tile; 0: none of at least a quarter tile.
-int64_t step_of(int64_t extent) {
-    for (int64_t step = kTileSum; step >= kTileSum / 4; step -= 2)
-        if (extent % step == 0) return step;
-    return 0;
-}
-
 /// The axes of a product on tile registers.
 struct TileAxes {
     MatrixUnit unit{MatrixType::BF16, 0, 0, 0, true};
@@ -61,7 +54,7 @@ std::optional<TileAxes> tile_axes(const OperandWalks& w) {
     for (size_t r = w.axes(); r-- > w.e.spatial && t.step == 0;)
         if (w.fixed(r) && left.depends(r) && right.depends(r)) {
             t.unit.sum = r;
-            t.step = step_of(w.extent(r));
+            t.step = tile_step(w.extent(r));
             if (t.step != 0 && !runs_along_sum(w.stages, w.e, t.slots.left, t.unit, t.step)) t.step = 0;
         }
     if (t.step == 0) return std::nullopt;
