@@ -477,10 +477,6 @@ void split_blocked_axes(TensorExpr& e, std::optional<size_t> keep) {
 /// % block]. Tile registers read pairs along their sum s: [spatial..., v / block, ..., s / 2, v % block, s % 2].
 std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const Shape& shape, const Micro& micro) {
     const size_t vector = *micro.vector_axis;
-    const int64_t block = micro.registers[vector];
-    std::vector<size_t> reduction_order;
-    for (const size_t a : micro.order)
-        if (a >= e.spatial) reduction_order.push_back(a);
     Layout layout;
     struct Dim {
         size_t axis;
@@ -527,7 +523,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
             }
             if (parts[k].axis == vector) {
                 if (k + 1 != parts.size()) return std::nullopt;
-                layout.primitives.emplace_back(layout::Split{dims.size(), block});
+                layout.primitives.emplace_back(layout::Split{dims.size(), micro.registers[vector]});
                 dims.push_back({vector});
                 dims.push_back({vector, true});
             } else if (micro.matrix && parts[k].axis == micro.matrix->sum) {
@@ -539,7 +535,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
             }
         }
     }
-    std::vector<size_t> order;
+    std::vector<size_t> order;  // of the dimensions in memory
     const auto append = [&](const std::function<bool(const Dim&)>& f) {
         for (size_t i = 0; i < dims.size(); ++i)
             if (f(dims[i]) && std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
@@ -547,7 +543,8 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
     append([&](const Dim& x) { return x.axis == SIZE_MAX; });
     append([&](const Dim& x) { return x.axis < e.spatial && x.axis != vector; });
     append([&](const Dim& x) { return x.axis == vector && !x.lane; });
-    for (const size_t r : reduction_order) append([&](const Dim& x) { return x.axis == r && !x.lane && !x.pair; });
+    for (const size_t r : micro.order)
+        append([&](const Dim& x) { return x.axis == r && r >= e.spatial && !x.lane && !x.pair; });
     append([&](const Dim& x) { return !x.lane && !x.pair; });
     append([](const Dim& x) { return x.lane; });
     append([](const Dim&) { return true; });

@@ -135,8 +135,8 @@ std::vector<std::string> features_in(std::string_view cpuinfo, std::string_view 
 
 namespace {
 
-/// Asks Linux for permission to use tile registers, which a process needs before its first instruction on them (Linux,
-/// Documentation/arch/x86/xstate.rst).
+/// Requests permission to use tile registers from Linux, which a process needs before its first instruction on them
+/// (Linux, Documentation/arch/x86/xstate.rst).
 bool may_use_tiles() {
 #if defined(__x86_64__)
     constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM

@@ -51,8 +51,8 @@ std::optional<std::string_view> cpuinfo_field(std::string_view cpuinfo, std::str
 /// The features that change generated code, as LLVM spells them, sorted, of the first processor in /proc/cpuinfo's
 /// text.
 std::vector<std::string> features_in(std::string_view cpuinfo, std::string_view arch);
-/// Those of this CPU that this process may use. The first call asks the system for tile registers (AMX) where the CPU
-/// has them; they are not listed if it refuses.
+/// Those of this CPU that this process may use. The first call requests tile registers (AMX) from the system where
+/// the CPU has them; they are not listed if it refuses.
 std::vector<std::string> host_features(const FileReader& read = read_text_file);
 
 /// The CPUs that code runs on.

@@ -376,8 +376,9 @@ class Parser {
         if (access < 0) text_.fail_expected("the number of an access");
         p.access = static_cast<size_t>(access);
         bool known = false;
-        for (const PrefetchKind kind : {PrefetchKind::Task, PrefetchKind::Panel, PrefetchKind::Rows,
-                                        PrefetchKind::Window, PrefetchKind::Map, PrefetchKind::Epilogue})
+        for (const PrefetchKind kind :
+             {PrefetchKind::Task, PrefetchKind::Panel, PrefetchKind::Rows, PrefetchKind::Window, PrefetchKind::Map,
+              PrefetchKind::Epilogue, PrefetchKind::Next})
             if (!known && text_.eat_word(to_string(kind))) {
                 p.kind = kind;
                 known = true;

@@ -67,12 +67,12 @@ std::string_view to_string(MatrixType t);
 struct MatrixUnit {
     MatrixType type = MatrixType::F16;
     size_t rows = 0, columns = 0, sum = 0;
-    /// The tile registers of a CPU (Intel AMX). Both factors are read where they lie: the left one in runs along the
-    /// sum, the right one in pairs along the sum (tile/matrix.h). Columns are the vector axis.
-    bool tile = false;
     /// The products of a warpgroup of four warps (wgmma, sm_90a alone): 64 rows at a time, registers are the tile of
     /// all four, and the right operand, mostly the left as well, is read where a Load has put it.
     bool group = false;
+    /// The tile registers of a CPU (Intel AMX). Both factors are read where they lie: the left one in runs along the
+    /// sum, the right one in pairs along the sum (tile/matrix.h). Columns are the vector axis.
+    bool tile = false;
     friend bool operator==(const MatrixUnit&, const MatrixUnit&) = default;
 };
 

@@ -264,27 +264,50 @@ class StageEmitter : public StageMatrix {
         return std::nullopt;
     }
 
-    /// Calls finish_one(p, sum) for all sums of the tile, in a loop along the axis.
-    void finish_in_loop(size_t along, const std::vector<Coords>& tile, const std::vector<Val>& done,
-                        const std::function<void(const Coords&, const Val&)>& finish_one) {
-        // Stores the sums to memory in the order of the loop.
+    /// Where the loop of finish_in_loop reads its sums: sum k of a step at `first[k]` + step * `stride`.
+    struct SumsInMemory {
+        llvm::Value* base = nullptr;
+        std::vector<size_t> first;
+        size_t stride = 0;
+    };
+    /// The sums of tile registers are in memory already; others are stored there in the order of the loop.
+    SumsInMemory sums_in_memory(size_t along, const std::vector<Coords>& tile, const std::vector<Val>& done) {
+        SumsInMemory out;
+        if (on_tiles()) {
+            out.base = sums_memory();
+            for (size_t i = 0; i < tile.size(); ++i) {
+                if (tile[i][along] == 0) out.first.push_back(i);
+                if (tile[i][along] == 1 && out.stride == 0) out.stride = i - out.first[0];
+            }
+            return out;
+        }
         llvm::Type* type = done[0].v->getType();
-        const int64_t steps = regs_[along];
-        const size_t a_step = tile.size() / static_cast<size_t>(steps);
+        const auto steps = static_cast<size_t>(regs_[along]);
+        out.stride = tile.size() / steps;
         llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
         llvm::IRBuilder<> at_entry(&entry, entry.begin());
         llvm::AllocaInst* there = at_entry.CreateAlloca(llvm::ArrayType::get(type, tile.size()), nullptr, "sums");
         there->setAlignment(llvm::Align(static_cast<uint64_t>(lanes_) * byte_size(acc_type_)));
-        const auto place = [&](llvm::Value* step, size_t k) {
-            llvm::Value* number = b_.CreateMul(step, b_.getInt64(a_step));
-            return b_.CreateGEP(type, there, b_.CreateAdd(number, b_.getInt64(k)));
-        };
-        std::vector<size_t> met(static_cast<size_t>(steps), 0);
+        out.base = there;
+        std::vector<size_t> met(steps, 0);
         for (size_t i = 0; i < tile.size(); ++i) {
             const auto step = static_cast<size_t>(tile[i][along]);
-            b_.CreateStore(done[i].v, place(b_.getInt64(step), met[step]++));
+            b_.CreateStore(done[i].v, sum_at(type, out, b_.getInt64(step), met[step]++));
         }
+        return out;
+    }
+    llvm::Value* sum_at(llvm::Type* type, const SumsInMemory& sums, llvm::Value* step, size_t k) {
+        llvm::Value* number = b_.CreateMul(step, b_.getInt64(sums.stride));
+        return b_.CreateGEP(type, sums.base,
+                            b_.CreateAdd(number, b_.getInt64(k < sums.first.size() ? sums.first[k] : k)));
+    }
 
+    /// Calls finish_one(p, sum) for all sums of the tile, in a loop along the axis.
+    void finish_in_loop(size_t along, const std::vector<Coords>& tile, const std::vector<Val>& done,
+                        const std::function<void(const Coords&, const Val&)>& finish_one) {
+        llvm::Type* type = done[0].v->getType();
+        const int64_t steps = regs_[along];
+        const SumsInMemory sums = sums_in_memory(along, tile, done);
         const auto saved = std::tuple(ranges_, clamp_, regs_, base_[along]);
         llvm::Value* end = b_.getInt64(static_cast<uint64_t>(steps));
         if (clamp_[along])
@@ -304,7 +327,8 @@ class StageEmitter : public StageMatrix {
                 bind_axis(along, b_.CreateNSWAdd(std::get<3>(saved), step));
                 forget();
                 const std::vector<Coords> now = points(false);
-                for (size_t k = 0; k < now.size(); ++k) finish_one(now[k], {b_.CreateLoad(type, place(step, k)), true});
+                for (size_t k = 0; k < now.size(); ++k)
+                    finish_one(now[k], {b_.CreateLoad(type, sum_at(type, sums, step, k)), true});
                 forget();
             },
             "finish");

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "program/analysis/access.h"
 
 namespace tilewright::cpu {
 
@@ -112,7 +113,39 @@ void StageMatrix::load_right(int t, size_t column) {
                  simplify(offset_at(slots_->right, odd) - lanes, ranges_).is_constant(1),
              "a factor of tile registers has no pairs: {}", lanes.text());
     const Place& place = job_.accesses[slots_->right];
-    unit_->load(t, element(storage_type(c_, place.storage, 0), place.base, linear->rest), exprs_.scalar(stride * 2));
+    llvm::Value* from = element(storage_type(c_, place.storage, 0), place.base, linear->rest);
+    unit_->load(t, from, exprs_.scalar(stride * 2));
+    if (const Prefetch* next = prefetch_of(slots_->right, PrefetchKind::Next))
+        prefetch_next(from, next->bytes, exprs_.scalar(stride * 2));
+}
+
+std::pair<llvm::Value*, int64_t> StageMatrix::tile_number() {
+    llvm::Value* number = nullptr;
+    int64_t tiles = 1;
+    for (const size_t a : order(false)) {
+        if (a == va_ || moves_along(e_, e_.accesses[slots_->right], a)) continue;
+        const AxisRange& r = axis_ranges_[a];
+        if (!r.constant_extent) return {nullptr, 1};
+        const int64_t tile = register_tile(a), count = (*r.constant_extent + tile - 1) / tile;
+        if (count == 1) continue;
+        llvm::Value* here = b_.CreateUDiv(b_.CreateSub(base_[a], r.lo), b_.getInt64(static_cast<uint64_t>(tile)));
+        number = number == nullptr
+                     ? here
+                     : b_.CreateAdd(b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(count))), here);
+        tiles *= count;
+    }
+    return {number, tiles};
+}
+
+void StageMatrix::prefetch_next(llvm::Value* right, int64_t bytes, llvm::Value* stride) {
+    const auto [number, tiles] = tile_number();
+    if (number == nullptr) return;
+    const int64_t lines = m_.registers[m_.matrix->sum] / 2, share = (lines + tiles - 1) / tiles;
+    llvm::Value* first = b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(share)));
+    for (int64_t k = 0; k < share; ++k) {
+        llvm::Value* line = b_.CreateAdd(first, b_.getInt64(static_cast<uint64_t>(k)));
+        prefetch(b_.CreateGEP(b_.getInt8Ty(), right, b_.CreateMul(line, stride)), bytes);
+    }
 }
 
 void StageMatrix::each_accumulator(const std::function<void(int, llvm::Value*, llvm::Value*)>& body) {

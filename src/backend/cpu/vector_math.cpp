@@ -399,7 +399,26 @@ llvm::Value* emit_bf16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x) {
     return b.CreateBitCast(wide, with_element(type, b.getFloatTy()));
 }
 
+namespace {
+
+/// The conversion as an instruction (AVX512_BF16), for vectors that it takes; else null. It flushes subnormal numbers.
+llvm::Value* convert_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
+    const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
+    const llvm::Function* f = b.GetInsertBlock()->getParent();
+    if (vector == nullptr || !f->getFnAttribute("target-features").getValueAsString().contains("+avx512bf16"))
+        return nullptr;
+    llvm::Intrinsic::ID instruction = llvm::Intrinsic::not_intrinsic;
+    if (vector->getNumElements() == 16) instruction = llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512;
+    if (vector->getNumElements() == 8) instruction = llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_256;
+    if (instruction == llvm::Intrinsic::not_intrinsic) return nullptr;
+    llvm::Value* converted = b.CreateIntrinsic(instruction, {}, {x});
+    return b.CreateBitCast(converted, llvm::FixedVectorType::get(b.getInt16Ty(), vector->getNumElements()));
+}
+
+}  // namespace
+
 llvm::Value* emit_f32_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
+    if (llvm::Value* converted = convert_to_bf16(b, x)) return converted;
     const Strict strict(b);
     const Real value{{&b, x}};
     const Bits bits = bits_of(value);

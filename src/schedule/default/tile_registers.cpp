@@ -13,7 +13,7 @@ namespace {
 
 /// The axes of a product on tile registers.
 struct TileAxes {
-    MatrixUnit unit{MatrixType::BF16, 0, 0, 0, true};
+    MatrixUnit unit{MatrixType::BF16, 0, 0, 0, false, true};
     TileSlots slots;
     std::optional<size_t> outer_rows;  ///< shares the register tile with the rows
     int64_t step = 0;
@@ -66,6 +66,8 @@ std::optional<TileAxes> tile_axes(const OperandWalks& w) {
 // Measured on one core with AMX at 3.3 GHz: a product of r rows takes max(r, 9) cycles, a tile of 16 lines 8 cycles
 // from L1, a new configuration 180.
 constexpr double kLeastProduct = 9, kLinesPerCycle = 2, kConfiguration = 360, kStoreTile = 14, kEpilogueVector = 4;
+// Lines from L2 come at 40 bytes a cycle. A panel that exceeds half of L1 is read from there for every tile of rows.
+constexpr double kL2LinesPerCycle = 40.0 / 64, kL1PanelBytes = 24 * 1024;
 
 struct TileShapes {
     int64_t rows = 1, outer = 1, columns = 1;  ///< columns in tiles
@@ -80,7 +82,9 @@ double tile_cost(int64_t rows, int64_t outer, int64_t columns, double steps, int
     const auto q = static_cast<double>(outer), c = static_cast<double>(columns);
     const double lines = q * static_cast<double>(rows) + c * static_cast<double>(step / 2);
     const double accumulators = q * static_cast<double>(tiles) * c;
-    return steps * std::max(q * c * products, lines / kLinesPerCycle) + accumulators * kStoreTile +
+    const double panel = c * static_cast<double>(step / 2) * steps * static_cast<double>(kTileRowBytes);
+    const double far = panel > kL1PanelBytes ? c * static_cast<double>(step / 2) / kL2LinesPerCycle : 0;
+    return steps * std::max({q * c * products, lines / kLinesPerCycle, far}) + accumulators * kStoreTile +
            q * static_cast<double>(rows) * c * kEpilogueVector + 40;
 }
 

@@ -179,6 +179,8 @@ std::string_view to_string(PrefetchKind kind) {
             return "map";
         case PrefetchKind::Epilogue:
             return "epilogue";
+        case PrefetchKind::Next:
+            return "next";
     }
     return "?";
 }
@@ -217,7 +219,7 @@ void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options
     if (!a.unroll_sum && unrollable_sum(s, cut)) a.unroll_sum = true;
     if (!a.epilogue_loop) a.epilogue_loop = derive_epilogue_loop(s);
     if (!a.non_temporal) a.non_temporal = derive_non_temporal(s, options.cache_bytes);
-    if (!a.prefetch && !s.on_tiles()) {
+    if (!a.prefetch) {
         std::vector<Prefetch> prefetches = derive_prefetches(s, a);
         if (!prefetches.empty()) a.prefetch = std::move(prefetches);
     }

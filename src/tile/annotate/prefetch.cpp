@@ -4,6 +4,7 @@
 
 #include "program/analysis/access.h"
 #include "program/constant_transform.h"
+#include "tile/matrix.h"
 
 namespace tilewright {
 
@@ -151,11 +152,55 @@ std::optional<Prefetch> epilogue(const StageSite& s, size_t access) {
     return Prefetch{access, PrefetchKind::Epilogue, 0};
 }
 
+/// The bytes from a panel of the right factor on tile registers to the next one, if there are several, each for more
+/// than one tile of rows.
+std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
+    const TensorExpr& e = *s.expr;
+    const auto slots = s.on_tiles() ? tile_slots(e, *s.micro->matrix) : std::nullopt;
+    if (!slots || slots->right != access) return std::nullopt;
+    const size_t columns = s.micro->matrix->columns;
+    const int64_t block = s.register_tile(columns);
+    int64_t tiles = 1;
+    for (const size_t a : s.order(false)) {
+        if (a == columns || moves_along(e, e.accesses[access], a)) continue;
+        if (!s.axes[a].extent) return std::nullopt;
+        tiles *= (*s.axes[a].extent + s.register_tile(a) - 1) / s.register_tile(a);
+    }
+    const Expr count = e.extents[columns];
+    if (tiles < 2 || !count.is_constant() || count.constant() <= block) return std::nullopt;
+    Ranges ranges = e.ranges();
+    ranges.axes[columns] = {Expr(0), floor_div(count - 1, block)};
+    const Var self{VarKind::Axis, static_cast<uint32_t>(columns)};
+    const Expr by_panel =
+        simplify(substitute(element_number(s, access),
+                            [&](Var v) -> std::optional<Expr> {
+                                return v == self ? std::optional(axis(columns) * block) : std::nullopt;
+                            }),
+                 ranges);
+    const auto stride = stride_along(by_panel, columns);
+    if (!stride || *stride <= 0) return std::nullopt;
+    return *stride * s.operands[access].element_bytes;
+}
+
+/// While later tiles of rows use a panel that the first has read from memory, memory would be idle.
+std::optional<Prefetch> next_panel(const StageSite& s, size_t access) {
+    constexpr int64_t kLargest = 1024 * 1024;  // of a panel that stays in the second-level cache beside this one
+    const OperandSite& operand = s.operands[access];
+    const auto bytes = operand.memory ? bytes_of_panel(s, access) : std::nullopt;
+    if (!bytes || *bytes > kLargest || !operand.may_stream()) return std::nullopt;
+    return Prefetch{access, PrefetchKind::Next, *bytes};
+}
+
 }  // namespace
 
 std::vector<Prefetch> derive_prefetches(const StageSite& s, const Annotations& annotations) {
     std::vector<Prefetch> out;
     for (size_t i = 0; i < s.expr->accesses.size(); ++i) {
+        if (s.on_tiles()) {
+            for (const std::optional<Prefetch>& p : {next_panel(s, i), epilogue(s, i)})
+                if (p) out.push_back(*p);
+            continue;
+        }
         const auto task = task_row(s, i);
         const std::optional<Prefetch> map = annotations.unroll_sum == true ? next_map(s, i) : std::nullopt;
         for (const std::optional<Prefetch>& p :
@@ -171,6 +216,8 @@ bool may_prefetch(const StageSite& s, const Prefetch& p) {
     const bool sums = e.reducer != Reducer::None && s.has_vector() && !s.vector_reduces();
     const bool vector = on_vector(s, p.access);
     switch (p.kind) {
+        case PrefetchKind::Next:
+            return bytes_of_panel(s, p.access).has_value();
         case PrefetchKind::Task:
         case PrefetchKind::Panel:
             return vector;
