@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/attention_core.h"
 #include "ops/families.h"
 #include "ops/scalar_math.h"
-#include "ops/softmax.h"
 #include "ops/step_loop.h"
 
 namespace tilewright {
@@ -17,48 +17,7 @@ using Ids = std::span<const ScalarId>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// [batch, length, heads * size]   ->   [batch, heads, length, size]
-ValueId split_heads(NodeContext& c, ValueId v, int64_t heads) {
-    const Dims s = c.b.shape(v);
-    const std::string misfit = fmt::format("{} features do not divide into {} heads", s[2].text(), heads);
-    c.require(heads >= 1, misfit);
-    c.b.require_multiple(s[2], heads, misfit, "features");
-    return c.b.transpose(c.b.reshape(v, {s[0], s[1], heads, floor_div(s[2], heads)}), {0, 2, 1, 3});
-}
-
-/// The inverse.
-ValueId merge_heads(Builder& b, ValueId v) {
-    const Dims s = b.shape(v);
-    return b.reshape(b.transpose(v, {0, 2, 1, 3}), {s[0], s[2], s[1] * s[3]});
-}
-
 // --- Attention
-
-/// Query heads [kv * group] share key and value heads [kv]: with group > 1, query-side tensors have the dimensions
-/// [batch, kv, group, ...] instead of [batch, heads, ...].
-struct Heads {
-    Expr kv;
-    int64_t group = 1;
-
-    ValueId grouped(Builder& b, ValueId v) const {
-        if (group == 1) return v;
-        const Dims& s = b.shape(v);
-        return b.reshape(v, {s[0], kv, group, s[2], s[3]});
-    }
-    ValueId flat(Builder& b, ValueId v) const {
-        if (group == 1) return v;
-        const Dims& s = b.shape(v);
-        return b.reshape(v, {s[0], kv * group, s[3], s[4]});
-    }
-    /// A mask that broadcasts to [batch, heads, query, key].
-    ValueId mask(NodeContext& c, ValueId v) const {
-        while (c.b.rank(v) < 4) v = c.b.unsqueeze(v, {0});
-        if (group == 1) return v;
-        const Dims& s = c.b.shape(v);
-        const bool shared = s[1].is_constant(1);
-        return c.b.reshape(v, {s[0], shared ? Expr(1) : kv, shared ? Expr(1) : Expr(group), s[2], s[3]});
-    }
-};
 
 struct AttentionInputs {
     ValueId q, k, v;  ///< [batch, heads, length, size]; keys and values include the past
@@ -118,91 +77,9 @@ std::optional<ValueId> attention_mask(NodeContext& c, const Heads& heads, Expr k
     return heads.mask(c, mask);
 }
 
-/// The transformations of the scores between the products and the softmax.
-struct Scoring {
-    double scale = 1, softcap = 0;
-    std::optional<ValueId> mask;     ///< Bool: false entries are masked out; other types are added
-    std::optional<Expr> causal;      ///< key <= query + causal
-    std::optional<ValueId> lengths;  ///< I64 [batch]: number of keys without padding
-    bool causal_at_the_end = false;  ///< the last query is aligned with the last such key
-};
-
-ValueId scaled(Builder& b, ValueId s, const Scoring& how) {
-    if (how.scale == 1) return s;
-    return b.binary(ScalarOp::Mul, s, how.scale);
-}
-
-ValueId capped(Builder& b, ValueId s, const Scoring& how) {
-    if (how.softcap == 0) return s;
-    return b.map(
-        {s}, b.dtype(s),
-        [&](ScalarBody& body, Ids x) -> ScalarId { return (Sx(body, x[0]) / how.softcap).tanh() * how.softcap; },
-        "softcap");
-}
-
-/// Scores [batch, ..., query, key] where the masks allow, -infinity elsewhere; a numeric mask is added.
-ValueId masked(Builder& b, ValueId s, const Scoring& how) {
-    if (!how.mask && !how.causal && !how.lengths) return s;
-    TensorExpr e;
-    e.extents = b.shape(s);
-    e.spatial = e.extents.size();
-    const DType t = b.dtype(s);
-    const auto read = [&](ValueId v, std::vector<Expr> index) {
-        e.accesses.push_back({v, std::move(index), {}, 0});
-        return Sx(e.body, e.body.access(static_cast<uint32_t>(e.accesses.size() - 1), b.dtype(v)));
-    };
-    std::vector<Expr> own;
-    for (size_t k = 0; k < e.spatial; ++k) own.push_back(axis(k));
-    const Expr query = axis(e.spatial - 2), key = axis(e.spatial - 1);
-    Sx score = read(s, std::move(own));
-    const Sx never = score.of(-kInfinity);
-    if (how.mask) {
-        const Dims& m_shape = b.shape(*how.mask);
-        for (size_t k = 0; k < m_shape.size(); ++k) {
-            const Expr d = e.extents[e.spatial - m_shape.size() + k];
-            b.require_spread(m_shape[k], d,
-                             fmt::format("a mask of shape {} does not broadcast to {}", to_string(m_shape),
-                                         to_string(std::span<const Expr>(e.extents))));
-        }
-        const Sx m = read(*how.mask, b.broadcast_index(b.shape(*how.mask), e.extents));
-        score = b.dtype(*how.mask) == DType::Bool ? m.choose(score, never) : score + m.cast(compute_type(t));
-    }
-    if (how.causal)
-        score = Sx(e.body, e.body.index(query + *how.causal - key)).apply(ScalarOp::Ge, 0).choose(score, never);
-    if (how.lengths) {
-        const Sx length = read(*how.lengths, {axis(0)}).cast(DType::I64);
-        const auto index = [&](Expr i) { return Sx(e.body, e.body.index(i)); };
-        score = index(key).apply(ScalarOp::Lt, length).choose(score, never);
-        if (how.causal_at_the_end) {
-            const Sx last = length + index(query - e.extents[e.spatial - 2]);  // key <= query + length - queries
-            score = index(key).apply(ScalarOp::Le, last).choose(score, never);
-        }
-    }
-    e.body.set_root(score);
-    return b.emit(std::move(e), t, "masked");
-}
-
-/// v where a key of the row is not masked out, else 0.    v [..., query, n], scores [..., query, key]
-ValueId zero_where_all_masked(Builder& b, ValueId v, ValueId scores) {
-    const ValueId largest = b.reduce(Reducer::Max, scores, {-1}, true, "max");
-    return b.map(
-        {v, largest}, b.dtype(v),
-        [&](ScalarBody& body, Ids x) -> ScalarId {
-            const Sx value(body, x[0]);
-            return Sx(body, x[1]).apply(ScalarOp::Eq, -kInfinity).choose(value.of(0), value);
-        },
-        "row");
-}
-
 Scoring scoring(NodeContext& c, const AttentionInputs& in) {
     Scoring how;
-    const Expr size = c.b.shape(in.q)[3];
-    if (c.node.has("scale"))
-        how.scale = static_cast<double>(c.node.attr_float("scale", 1));
-    else if (size.is_constant())
-        how.scale = 1 / std::sqrt(static_cast<double>(size.constant()));
-    else
-        c.unsupported("the heads' size must be known before the model runs");
+    how.scale = attention_scale(c, c.b.shape(in.q)[3], false);
     how.softcap = static_cast<double>(c.node.attr_float("softcap", 0));
     how.mask = attention_mask(c, in.heads, c.b.shape(in.k)[2]);
     const bool causal = c.node.attr_int("is_causal", 0) != 0;
@@ -223,21 +100,12 @@ Scoring scoring(NodeContext& c, const AttentionInputs& in) {
 void attention(NodeContext& c) {
     const AttentionInputs in = attention_inputs(c);
     const Scoring how = scoring(c, in);
-    const bool grouped = in.heads.group > 1;
     const DType t = c.dtype(0);
     const DType wide = c.dtype_attr("softmax_precision") == DType::F64 ? DType::F64 : compute_type(t);
-    const ValueId q = in.heads.grouped(c.b, in.q);
-    const ValueId products =
-        c.b.contract(grouped ? "bhgqd,bhkd->bhgqk" : "bhqd,bhkd->bhqk", q, in.k, compute_type(t), "scores");
-    const ValueId raw = scaled(c.b, c.b.cast(products, wide), how);
-    const ValueId soft = capped(c.b, raw, how);
-    const ValueId scores = masked(c.b, soft, how);
-    const ValueId p = softmax(c.b, scores, {static_cast<int64_t>(c.b.rank(scores)) - 1});
-    ValueId y = c.b.contract(grouped ? "bhgqk,bhkv->bhgqv" : "bhqk,bhkv->bhqv", c.b.cast(p, compute_type(t)), in.v, t,
-                             "weighted");
+    const Attended a = attend(c.b, in.heads, in.q, in.k, in.v, how, wide, t);
     // Without other masks, a causal mask leaves every row a key.
     const bool may_be_empty = how.mask || how.lengths;
-    if (may_be_empty) y = zero_where_all_masked(c.b, y, scores);
+    ValueId y = may_be_empty ? zero_where_all_masked(c.b, a.y, a.scores) : a.y;
     y = in.heads.flat(c.b, y);
     c.out(0, in.packed ? merge_heads(c.b, y) : y);
     c.out(1, in.k);
@@ -245,38 +113,12 @@ void attention(NodeContext& c) {
     if (!c.uses_output(3)) return;
     const int64_t mode = c.node.attr_int("qk_matmul_output_mode", 0);
     c.require(mode >= 0 && mode <= 3, fmt::format("attribute 'qk_matmul_output_mode' is {}, and 0 to 3 exist", mode));
-    ValueId shown = mode == 0 ? raw : mode == 1 ? soft : mode == 2 ? scores : p;
-    if (mode == 3 && may_be_empty) shown = zero_where_all_masked(c.b, shown, scores);
+    ValueId shown = mode == 0 ? a.raw : mode == 1 ? a.capped : mode == 2 ? a.scores : a.weights;
+    if (mode == 3 && may_be_empty) shown = zero_where_all_masked(c.b, shown, a.scores);
     c.out(3, c.b.cast(in.heads.flat(c.b, shown), t));
 }
 
 // --- RotaryEmbedding
-
-/// x[i] * cos - x[i + half] * sin for the first half of the features, x[i] * cos + x[i - half] * sin for the second;
-/// interleaved: for the pairs 2 j and 2 j + 1. x is [batch, .., .., size] with positions along `along`; the tables are
-/// [batch, positions, half or more].
-ValueId rotate(Builder& b, ValueId x, size_t along, ValueId cosines, ValueId sines, Expr size, bool interleaved) {
-    TensorExpr e;
-    e.extents = b.shape(x);
-    e.extents[3] = size;
-    e.spatial = 4;
-    const DType t = b.dtype(x);
-    const Expr i = axis(3), half = floor_div(size, 2);
-    const Expr second = interleaved ? mod(i, 2) : floor_div(i, half);  // 1 for the second of a pair
-    const Expr partner = interleaved ? i + 1 - second * 2 : mod(i + half, size);
-    const Expr angle = interleaved ? floor_div(i, 2) : mod(i, half);
-    const auto feature = [&](Expr at) { return Access{x, {axis(0), axis(1), axis(2), at}, {}, 0}; };
-    const auto table = [&](ValueId v) {
-        const bool shared = b.shape(v)[0].is_constant(1);
-        return Access{v, {shared ? Expr(0) : axis(0), axis(along), angle}, {}, 0};
-    };
-    e.accesses = {feature(i), feature(partner), table(cosines), table(sines)};
-    const auto read = [&](uint32_t slot, ValueId v) { return Sx(e.body, e.body.access(slot, b.dtype(v))); };
-    const Sx own = read(0, x) * read(2, cosines), other = read(1, x) * read(3, sines);
-    const Sx first = Sx(e.body, e.body.index(second)).apply(ScalarOp::Eq, 0);
-    e.body.set_root(first.choose(own - other, own + other));
-    return b.emit(std::move(e), t, "rotate");
-}
 
 void rotary_embedding(NodeContext& c) {
     const size_t rank = c.rank(0);
@@ -295,32 +137,13 @@ void rotary_embedding(NodeContext& c) {
     }
     const Expr size = c.b.shape(x)[3];
     const int64_t requested = c.node.attr_int("rotary_embedding_dim", 0);
-    const Expr rotated = requested > 0 ? Expr(requested) : size;
-    c.b.require_multiple(rotated, 2, fmt::format("{} features do not form pairs", rotated.text()), "features");
     ValueId cosines = c.in(1), sines = c.in(2);
     if (c.has(3)) {
         cosines = c.b.gather(cosines, c.in(3), 0);
         sines = c.b.gather(sines, c.in(3), 0);
     }
-    c.require(c.b.rank(cosines) == 3 && c.b.rank(sines) == 3,
-              fmt::format("tables of shape {} do not fit an input of shape {}", to_string(c.b.shape(cosines)),
-                          to_string(c.shape(0))));
-    for (const ValueId table : {cosines, sines}) {
-        const Dims& t = c.b.shape(table);
-        const std::string misfit =
-            fmt::format("tables of shape {} do not fit an input of shape {}", to_string(t), to_string(c.shape(0)));
-        if (!t[0].is_constant(1)) c.b.require_equal(t[0], c.shape(0)[0], misfit);
-        c.b.require_at_least(t[1], c.b.shape(x)[along], misfit);
-        c.b.require_at_least(t[2], floor_div(rotated, 2), misfit);
-    }
-    c.b.require_at_least(size, rotated, fmt::format("{} of {} features are rotated", rotated.text(), size.text()),
-                         "features");
-    const ValueId turned = rotate(c.b, x, along, cosines, sines, rotated, c.node.attr_int("interleaved", 0) != 0);
-    ValueId y = turned;
-    if (!(rotated == size)) {
-        const std::vector<ValueId> parts = {turned, c.b.slice(x, 3, rotated, size - rotated)};
-        y = c.b.concat(parts, 3);
-    }
+    const ValueId y = rotated(c, x, along, cosines, sines, requested > 0 ? Expr(requested) : size,
+                              c.node.attr_int("interleaved", 0) != 0);
     c.out(0, c.b.reshape(y, c.shape(0)));
 }
 

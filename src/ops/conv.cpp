@@ -105,10 +105,7 @@ int64_t group_attr(const NodeContext& c) {
     return groups;
 }
 
-void conv(NodeContext& c) {
-    require_images(c, c.shape(0), c.shape(1));
-    c.out(0, add_bias(c, convolution(c, c.in(0), c.in(1)), 2));
-}
+void conv(NodeContext& c) { c.out(0, biased_convolution(c, c.in(0))); }
 
 // --- ConvTranspose
 
@@ -415,6 +412,11 @@ ValueId convolution(NodeContext& c, ValueId input, ValueId weights) {
     c.b.require_multiple(
         w[0], groups, fmt::format("{} output channels do not divide into {} groups", w[0].text(), groups), "channels");
     return convolve(c, input, weights, groups, window_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w)));
+}
+
+ValueId biased_convolution(NodeContext& c, ValueId x) {
+    require_images(c, c.b.shape(x), c.shape(1));
+    return add_bias(c, convolution(c, x, c.in(1)), 2);
 }
 
 std::vector<OpLowering> conv_lowerings() {

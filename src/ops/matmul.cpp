@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/matmul.h"
 #include "ops/scalar_math.h"
 
 namespace tilewright {
@@ -21,32 +22,7 @@ ValueId scaled(Builder& b, ValueId v, float factor) {
     return factor == 1 ? v : b.binary(ScalarOp::Mul, v, static_cast<double>(factor));
 }
 
-/// y = alpha * A * B + beta * C
-void gemm(NodeContext& c) {
-    c.require(c.rank(0) == 2 && c.rank(1) == 2, fmt::format("two matrices are expected, and the shapes are {} and {}",
-                                                            to_string(c.shape(0)), to_string(c.shape(1))));
-    c.require(c.dtype(0) == c.dtype(1), fmt::format("the operands have different types, {} and {}",
-                                                    to_string(c.dtype(0)), to_string(c.dtype(1))));
-    const std::string a = c.node.attr_int("transA", 0) != 0 ? "km" : "mk";
-    const std::string b = c.node.attr_int("transB", 0) != 0 ? "nk" : "kn";
-    const Expr depth_a = c.shape(0)[a.find('k')], depth_b = c.shape(1)[b.find('k')];
-    c.b.require_equal(depth_a, depth_b,
-                      fmt::format("shapes {} and {} cannot be multiplied: {} columns, {} rows", to_string(c.shape(0)),
-                                  to_string(c.shape(1)), depth_a.text(), depth_b.text()));
-    const ValueId product = c.b.contract(a + "," + b + "->mn", c.in(0), c.in(1), c.dtype(0), "product");
-    ValueId y = scaled(c.b, product, c.node.attr_float("alpha", 1));
-    const float beta = c.node.attr_float("beta", 1);
-    if (c.has(2) && beta != 0) {
-        const Dims target = c.b.shape(y);
-        const Dims& s = c.shape(2);
-        const std::string misfit =
-            fmt::format("C of shape {} does not broadcast to {}", to_string(s), to_string(target));
-        c.require(s.size() <= 2, misfit);
-        for (size_t k = 0; k < s.size(); ++k) c.b.require_spread(s[k], target[2 - s.size() + k], misfit);
-        y = c.b.binary(ScalarOp::Add, y, scaled(c.b, c.in(2), beta));
-    }
-    c.out(0, y);
-}
+void gemm_lowering(NodeContext& c) { c.out(0, gemm(c)); }
 
 // --- Einsum
 
@@ -199,10 +175,36 @@ void einsum(NodeContext& c) {
 
 }  // namespace
 
+ValueId gemm(NodeContext& c) {
+    c.require(c.rank(0) == 2 && c.rank(1) == 2, fmt::format("two matrices are expected, and the shapes are {} and {}",
+                                                            to_string(c.shape(0)), to_string(c.shape(1))));
+    c.require(c.dtype(0) == c.dtype(1), fmt::format("the operands have different types, {} and {}",
+                                                    to_string(c.dtype(0)), to_string(c.dtype(1))));
+    const std::string a = c.node.attr_int("transA", 0) != 0 ? "km" : "mk";
+    const std::string b = c.node.attr_int("transB", 0) != 0 ? "nk" : "kn";
+    const Expr depth_a = c.shape(0)[a.find('k')], depth_b = c.shape(1)[b.find('k')];
+    c.b.require_equal(depth_a, depth_b,
+                      fmt::format("shapes {} and {} cannot be multiplied: {} columns, {} rows", to_string(c.shape(0)),
+                                  to_string(c.shape(1)), depth_a.text(), depth_b.text()));
+    const ValueId product = c.b.contract(a + "," + b + "->mn", c.in(0), c.in(1), c.dtype(0), "product");
+    ValueId y = scaled(c.b, product, c.node.attr_float("alpha", 1));
+    const float beta = c.node.attr_float("beta", 1);
+    if (c.has(2) && beta != 0) {
+        const Dims target = c.b.shape(y);
+        const Dims& s = c.shape(2);
+        const std::string misfit =
+            fmt::format("C of shape {} does not broadcast to {}", to_string(s), to_string(target));
+        c.require(s.size() <= 2, misfit);
+        for (size_t k = 0; k < s.size(); ++k) c.b.require_spread(s[k], target[2 - s.size() + k], misfit);
+        y = c.b.binary(ScalarOp::Add, y, scaled(c.b, c.in(2), beta));
+    }
+    return y;
+}
+
 std::vector<OpLowering> matmul_lowerings() {
     return {
         {"", "Einsum", 12, einsum},
-        {"", "Gemm", 1, gemm},
+        {"", "Gemm", 1, gemm_lowering},
         {"", "MatMul", 1, matmul},
     };
 }

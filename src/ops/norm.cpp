@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/norm.h"
 #include "ops/scalar_math.h"
 #include "ops/window.h"
 
@@ -18,32 +19,6 @@ DType stash_type(const NodeContext& c) {
     const DType t = c.dtype(0);
     c.require(is_float(t), fmt::format("a floating-point input is expected, and its type is {}", to_string(t)));
     return c.dtype_attr("stash_type").value_or(DType::F32) == DType::F64 ? DType::F64 : compute_type(t);
-}
-
-struct Normalized {
-    ValueId value, mean, inverse_deviation;  ///< statistics keep their axes with extent 1
-};
-
-/// 1 / sqrt(v + epsilon)
-ValueId inverse_root(Builder& b, ValueId v, double epsilon) {
-    return b.map(
-        {v}, b.dtype(v),
-        [&](ScalarBody& body, Ids x) -> ScalarId {
-            const Sx a(body, x[0]);
-            return a.of(1) / (a + epsilon).sqrt();
-        },
-        "inverse");
-}
-
-/// d = x - mean(x);   y = d / sqrt(mean(d * d) + epsilon), over `axes`.
-Normalized normalize(Builder& b, ValueId x, const std::vector<int64_t>& axes, double epsilon) {
-    Normalized n;
-    n.mean = b.mean(x, axes, true);
-    const ValueId d = b.binary(ScalarOp::Sub, x, n.mean);
-    const ValueId variance = b.mean(b.binary(ScalarOp::Mul, d, d), axes, true);
-    n.inverse_deviation = inverse_root(b, variance, epsilon);
-    n.value = b.binary(ScalarOp::Mul, d, n.inverse_deviation);
-    return n;
 }
 
 /// One number per channel against [n, channel, ...].    [c] -> [c, 1, 1]
@@ -304,6 +279,26 @@ void lrn(NodeContext& c) {
 }
 
 }  // namespace
+
+ValueId inverse_root(Builder& b, ValueId v, double epsilon) {
+    return b.map(
+        {v}, b.dtype(v),
+        [&](ScalarBody& body, Ids x) -> ScalarId {
+            const Sx a(body, x[0]);
+            return a.of(1) / (a + epsilon).sqrt();
+        },
+        "inverse");
+}
+
+Normalized normalize(Builder& b, ValueId x, const std::vector<int64_t>& axes, double epsilon) {
+    Normalized n;
+    n.mean = b.mean(x, axes, true);
+    const ValueId d = b.binary(ScalarOp::Sub, x, n.mean);
+    const ValueId variance = b.mean(b.binary(ScalarOp::Mul, d, d), axes, true);
+    n.inverse_deviation = inverse_root(b, variance, epsilon);
+    n.value = b.binary(ScalarOp::Mul, d, n.inverse_deviation);
+    return n;
+}
 
 std::vector<OpLowering> norm_lowerings() {
     return {

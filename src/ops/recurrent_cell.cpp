@@ -1,9 +1,7 @@
 #include "ops/recurrent_cell.h"
 
-#include <algorithm>
-#include <cctype>
-
 #include "base/error.h"
+#include "ops/named_activation.h"
 #include "ops/scalar_math.h"
 #include "ops/step_loop.h"
 
@@ -13,46 +11,12 @@ namespace {
 
 using Ids = std::span<const ScalarId>;
 
-// --- activation functions by name
-
-struct Activation {
-    std::string name;  ///< lower case
-    double alpha = 0, beta = 0;
-
-    Sx operator()(Sx x) const {
-        if (name == "sigmoid") return x.of(1) / ((-x).exp() + 1);
-        if (name == "tanh") return x.tanh();
-        if (name == "relu") return x.max(0);
-        if (name == "affine") return x * alpha + beta;
-        if (name == "leakyrelu") return (x < 0).choose(x * alpha, x);
-        if (name == "thresholdedrelu") return (x > alpha).choose(x, x.of(0));
-        if (name == "scaledtanh") return (x * beta).tanh() * alpha;
-        if (name == "hardsigmoid") return (x * alpha + beta).min(1).max(0);
-        if (name == "elu") return (x < 0).choose(x.expm1() * alpha, x);
-        if (name == "softsign") return x / (x.abs() + 1);
-        return x.max(0) + (-x.abs()).exp().log1p();  // softplus
-    }
-};
-
-struct ActivationKind {
-    std::string_view name;
-    std::optional<double> alpha, beta;  ///< defaults, for activations with such a parameter
-};
-
-constexpr std::optional<double> kNone;
-const std::vector<ActivationKind>& activation_kinds() {
-    static const std::vector<ActivationKind> kinds = {
-        {"sigmoid", kNone, kNone},  {"tanh", kNone, kNone},     {"relu", kNone, kNone},
-        {"affine", 1.0, 0.0},       {"leakyrelu", 0.01, kNone}, {"thresholdedrelu", 1.0, kNone},
-        {"scaledtanh", 1.0, 1.0},   {"hardsigmoid", 0.2, 0.5},  {"elu", 1.0, kNone},
-        {"softsign", kNone, kNone}, {"softplus", kNone, kNone},
-    };
-    return kinds;
-}
+// --- activation functions
 
 /// The functions of all directions, in order. Those with parameters take them from activation_alpha and
 /// activation_beta, in order, as long as there are any.
-std::vector<Activation> activations(const NodeContext& c, const std::vector<std::string>& defaults, size_t directions) {
+std::vector<NamedActivation> activations(const NodeContext& c, const std::vector<std::string>& defaults,
+                                         size_t directions) {
     std::vector<std::string> names = c.node.attr_strings("activations", {});
     if (names.empty())
         for (size_t d = 0; d < directions; ++d) names.insert(names.end(), defaults.begin(), defaults.end());
@@ -62,16 +26,15 @@ std::vector<Activation> activations(const NodeContext& c, const std::vector<std:
     const std::vector<float> alphas = c.node.attr_floats("activation_alpha", {}),
                              betas = c.node.attr_floats("activation_beta", {});
     size_t alpha = 0, beta = 0;
-    std::vector<Activation> out;
+    std::vector<NamedActivation> out;
     for (const std::string& given : names) {
-        Activation a;
-        for (const char ch : given) a.name += static_cast<char>(std::tolower(static_cast<unsigned char>(ch)));
-        const auto& kinds = activation_kinds();
-        const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& k) { return k.name == a.name; });
-        c.require(kind != kinds.end(), fmt::format("the activation function {} is unknown", quoted_name(given)));
+        const ActivationKind* kind = find_activation(given);
+        c.require(kind != nullptr && kind->recurrent,
+                  fmt::format("the activation function {} is unknown", quoted_name(given)));
+        NamedActivation a{kind->name};
         if (kind->alpha) a.alpha = alpha < alphas.size() ? static_cast<double>(alphas[alpha++]) : *kind->alpha;
         if (kind->beta) a.beta = beta < betas.size() ? static_cast<double>(betas[beta++]) : *kind->beta;
-        out.push_back(std::move(a));
+        out.push_back(a);
     }
     return out;
 }
@@ -80,7 +43,7 @@ std::vector<Activation> activations(const NodeContext& c, const std::vector<std:
 
 /// The parameters of a step other than values.
 struct Style {
-    std::vector<Activation> f;  ///< of this direction
+    std::vector<NamedActivation> f;  ///< of this direction
     std::optional<double> clip;
     int64_t hidden = 0;
 
@@ -90,7 +53,7 @@ struct Style {
 Style style(const NodeContext& c, const std::vector<std::string>& defaults, size_t direction, size_t directions,
             int64_t hidden) {
     Style s;
-    const std::vector<Activation> all = activations(c, defaults, directions);
+    const std::vector<NamedActivation> all = activations(c, defaults, directions);
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(direction * defaults.size());
     s.f.assign(first, first + static_cast<std::ptrdiff_t>(defaults.size()));
     if (c.node.has("clip")) s.clip = static_cast<double>(c.node.attr_float("clip", 0));
