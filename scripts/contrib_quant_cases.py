@@ -2,7 +2,7 @@
 """Writes src/ops/contrib_quant_cases.txt: outputs of ONNX Runtime's quantised operators of com.microsoft.
 
 Needs the packages numpy, onnx and onnxruntime (the file names the version). For each case a line `case OPERATOR`,
-`attr NAME KIND VALUES...`, then `input TYPE SHAPE VALUES...` (or `input none`) and `output TYPE SHAPE VALUES...`.
+`attr NAME KIND VALUES...`, then `input TYPE SHAPE VALUES...` (or `input none`) and `output K TYPE SHAPE VALUES...`.
 
     python3 scripts/contrib_quant_cases.py [--cases N] [--seed N] [--output FILE]
 """
@@ -14,7 +14,9 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-TYPES = {np.dtype(np.uint8): "u8", np.dtype(np.int8): "i8", np.dtype(np.float32): "f32"}
+TYPES = {np.dtype(np.uint8): "u8", np.dtype(np.int8): "i8", np.dtype(np.float32): "f32", np.dtype(np.float16): "f16",
+         np.dtype(np.int32): "i32", np.dtype(np.int16): "i16", np.dtype(np.uint16): "u16",
+         np.dtype(np.int64): "i64", np.dtype(bool): "bool"}
 
 
 class Draw:
@@ -106,36 +108,78 @@ def integer_to_float(d):
     return "MatMulIntegerToFloat", {}, inputs + ([d.rng.randn(n).astype(np.float32)] if d.rng.rand() < 0.5 else [])
 
 
+def gemm(d):
+    m, k, n = d.shape(3)
+    turn = [int(t) for t in d.rng.randint(0, 2, 2)]
+    kind, each = d.rng.choice([np.uint8, np.int8]), d.rng.rand() < 0.5
+    a, b = d.quantised((k, m) if turn[0] else (m, k)), d.numbers((n, k) if turn[1] else (k, n), kind)
+    columns = (n,) if each else ()
+    inputs = a + [b, d.scale(shape=columns), d.numbers(columns, kind)]
+    inputs.append(d.rng.randint(-1000, 1000, (n,)).astype(np.int32) if d.rng.rand() < 0.5 else None)
+    inputs += [d.scale(1, 3), d.zero()] if d.rng.rand() < 0.5 else []
+    while inputs[-1] is None:
+        inputs.pop()
+    return "QGemm", {"transA": turn[0], "transB": turn[1], "alpha": float(d.rng.choice([1, 0.5]))}, inputs
+
+
+def quantize(d):
+    kind = d.rng.choice([np.uint16, np.int16])
+    x = d.rng.randn(*d.shape(2)).astype(np.float32)
+    return "QuantizeLinear", {"axis": 0}, [x, d.scale(1e-4, 1e-3, x.shape[:1]), d.numbers(x.shape[:1], kind)]
+
+
+def dequantize(d):
+    kind = d.rng.choice([np.uint16, np.int16])
+    x = d.numbers(d.shape(2), kind)
+    return "DequantizeLinear", {"axis": 1}, [x, d.scale(1e-4, 1e-3, x.shape[1:]), d.numbers(x.shape[1:], kind)]
+
+
 CASES = [binary("QLinearAdd"), binary("QLinearMul"), unary("QLinearSigmoid"),
          unary("QLinearLeakyRelu", lambda d: {"alpha": float(d.rng.choice([0.01, 0.2]))}), softmax, average_pool,
-         global_average_pool, concat, dynamic_matmul, integer_to_float]
+         global_average_pool, concat, dynamic_matmul, integer_to_float, gemm,
+         quantize, dequantize]
 
 
-def run(op, attributes, inputs):
-    names = ["x%d" % k for k in range(len(inputs))]
-    node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
+def typed(name):
+    """An output; its type is inferred, except for "qk" of attention."""
+    if name == "qk":
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+    return onnx.ValueInfoProto(name=name)
+
+
+def run(op, attributes, inputs, outputs=("y",), domain="com.microsoft"):
+    """The outputs that are named. Inputs that are None are missing."""
+    names = ["" if x is None else "x%d" % k for k, x in enumerate(inputs)]
+    given = {name: np.asarray(x) for name, x in zip(names, inputs) if name}
+    node = helper.make_node(op, names, list(outputs), domain=domain, **attributes)
     graph = helper.make_graph(
         [node], "case",
-        [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.asarray(x).dtype), np.asarray(x).shape)
-         for name, x in zip(names, inputs)], [onnx.ValueInfoProto(name="y")])
+        [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+         for name, x in given.items()], [typed(name) for name in outputs if name])
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17),
                                                                   helper.make_opsetid("com.microsoft", 1)])
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    return session.run(None, dict(zip(names, map(np.asarray, inputs))))[0]
+    return session.run(None, given)
 
 
-def line(word, x):
+def line(word, x, digits=9):
+    """With digits=None as many as the type needs."""
+    if x is None:
+        return word + " none"
     x = np.asarray(x)
-    numbers = ["%.9g" % v if x.dtype == np.float32 else str(v) for v in x.ravel()]
+    floats = np.format_float_positional if digits is None else lambda v, trim: "%.*g" % (digits, v)
+    numbers = [floats(v, trim="-") if x.dtype.kind == "f" else str(int(v)) for v in x.ravel()]
     return " ".join([word, TYPES[x.dtype], ",".join(map(str, x.shape)) or "scalar"] + numbers)
 
 
 def attribute(name, value):
     if isinstance(value, list):
-        return "attr %s ints %s" % (name, " ".join(map(str, value)))
-    return "attr %s %s %s" % (name, "float" if isinstance(value, float) else "int", value)
+        kind = "floats" if isinstance(value[0], float) else "ints"
+        return "attr %s %s %s" % (name, kind, " ".join(map(str, value)))
+    kind = {float: "float", int: "int", str: "string"}[type(value)]
+    return "attr %s %s %s" % (name, kind, value)
 
 
 def main():
@@ -153,14 +197,14 @@ def main():
             op, attributes, inputs = make(Draw(options.seed * 1000003 + k * 1009 + seed))
             seed += 1
             try:
-                y = run(op, attributes, inputs)
+                y = run(op, attributes, inputs)[0]
             except Exception:  # unsupported by ONNX Runtime
                 refused += 1
                 continue
             made += 1
             lines.append("case " + op)
             lines += [attribute(*item) for item in attributes.items()]
-            lines += [line("input", x) for x in inputs] + [line("output", y)]
+            lines += [line("input", x) for x in inputs] + [line("output 0", y)]
     pathlib.Path(options.output).write_text("\n".join(lines) + "\n")
     print("%d cases, %d refused, %s" % (len(CASES) * options.cases, refused, options.output))
 

@@ -25,24 +25,26 @@ void require_one_number(NodeContext& c, size_t input, std::string_view what) {
         fmt::format("input {} ({}) must contain one number, but has shape {}", input, what, to_string(c.shape(input))));
 }
 
-/// Scale and zero point at inputs `at` and `at` + 1, the latter of type `q`; scalars.
+/// Scale and zero point at two inputs (`at` and `at` + 1), the latter of type `q`; scalars.
 struct Quantisation {
     ValueId scale;
     std::optional<ValueId> zero;
 };
 
-Quantisation quantisation(NodeContext& c, size_t at, DType q) {
+Quantisation scale_and_zero(NodeContext& c, size_t at, size_t zero, DType q) {
     require_one_number(c, at, "a scale");
     c.require(c.dtype(at) == DType::F32,
               fmt::format("input {} (a scale) should be f32, and is {}", at, to_string(c.dtype(at))));
     Quantisation out{c.b.reshape(c.in(at), {}), std::nullopt};
-    if (!c.has(at + 1)) return out;
-    require_one_number(c, at + 1, "a zero point");
-    c.require(c.dtype(at + 1) == q, fmt::format("input {} (a zero point) should be {}, as the numbers are, and is {}",
-                                                at + 1, to_string(q), to_string(c.dtype(at + 1))));
-    out.zero = c.b.reshape(c.in(at + 1), {});
+    if (!c.has(zero)) return out;
+    require_one_number(c, zero, "a zero point");
+    c.require(c.dtype(zero) == q, fmt::format("input {} (a zero point) should be {}, as the numbers are, and is {}",
+                                              zero, to_string(q), to_string(c.dtype(zero))));
+    out.zero = c.b.reshape(c.in(zero), {});
     return out;
 }
+
+Quantisation quantisation(NodeContext& c, size_t at, DType q) { return scale_and_zero(c, at, at + 1, q); }
 
 void require_eight_bits(NodeContext& c, size_t input) {
     c.require(c.dtype(input) == DType::U8 || c.dtype(input) == DType::I8,
@@ -214,26 +216,60 @@ void dynamic_quantize_matmul(NodeContext& c) {
 /// Inputs: a, b, a scale, b scale, a zero point, b zero point, bias.
 void matmul_integer_to_float(NodeContext& c) {
     require_eight_bits(c, 0);
-    require_one_number(c, 2, "a scale");
-    c.require(c.dtype(2) == DType::F32,
-              fmt::format("input 2 (a scale) should be f32, and is {}", to_string(c.dtype(2))));
+    const Quantisation q = scale_and_zero(c, 2, 4, c.dtype(0));
+    c.out(0, scaled_product(c, centred(c, c.in(0), q.zero), q.scale, 3, 5, 6));
+}
+
+/// Inputs: a, scale, zero point, b, scale, zero point, c (32 bits, with the products' scale), scale and zero point of
+/// the output, which is f32 without them.
+void q_gemm(NodeContext& c) {
+    require_eight_bits(c, 0);
+    require_eight_bits(c, 3);
+    c.require(c.rank(0) == 2 && c.rank(3) == 2, fmt::format("two matrices are expected, and the shapes are {} and {}",
+                                                            to_string(c.shape(0)), to_string(c.shape(3))));
+    const bool transpose_b = c.node.attr_int("transB", 0) != 0;
+    const Expr columns = c.shape(3)[transpose_b ? 0 : 1];
+    require_columns(c, 4, columns);
+    if (c.has(5)) require_columns(c, 5, columns);
+    const Quantisation qa = quantisation(c, 1, c.dtype(0));
+    const ValueId a = centred(c, c.in(0), qa.zero);
     std::optional<ValueId> zero;
-    if (c.has(4)) {
-        require_one_number(c, 4, "a zero point");
-        c.require(c.dtype(4) == c.dtype(0), fmt::format("input 4 (a zero point) should be {}, as input 0 is, and is {}",
-                                                        to_string(c.dtype(0)), to_string(c.dtype(4))));
-        zero = c.b.reshape(c.in(4), {});
+    if (c.has(5)) zero = scalar_or_row(c, 5);
+    const ValueId stored = transpose_b ? c.b.transpose(c.in(3), {1, 0}) : c.in(3);
+    ValueId sum =
+        c.b.matmul(c.node.attr_int("transA", 0) != 0 ? c.b.transpose(a, {1, 0}) : a, centred(c, stored, zero));
+    if (c.has(6)) {
+        const Dims s = c.shape(6), y = c.b.shape(sum);
+        const std::string misfit = fmt::format("C of shape {} does not broadcast to {}", to_string(s), to_string(y));
+        c.require(s.size() <= 2, misfit);
+        for (size_t k = 0; k < s.size(); ++k) c.b.require_spread(s[k], y[2 - s.size() + k], misfit);
+        sum = c.b.binary(ScalarOp::Add, sum, c.in(6));
     }
-    c.out(0, scaled_product(c, centred(c, c.in(0), zero), c.b.reshape(c.in(2), {}), 3, 5, 6));
+    const auto alpha = static_cast<double>(c.node.attr_float("alpha", 1));
+    const ValueId y = c.b.map(
+        {sum, qa.scale, scalar_or_row(c, 4)}, DType::F32,
+        [&](ScalarBody& body, Ids v) -> ScalarId {
+            return Sx(body, v[0]).cast(DType::F32) * (Sx(body, v[1]) * Sx(body, v[2]) * alpha);
+        },
+        "real");
+    if (!c.has(7)) return c.out(0, y);
+    c.out(0, requantised(c, y, 7, c.has(8) ? c.dtype(8) : c.dtype(0)));
 }
 
 }  // namespace
+
+ValueId quantised_projection(NodeContext& c) {
+    require_eight_bits(c, 0);
+    const Quantisation q = scale_and_zero(c, 3, 6, c.dtype(0));
+    return scaled_product(c, centred(c, c.in(0), q.zero), q.scale, 4, 7, 2);
+}
 
 std::vector<OpLowering> contrib_quant_lowerings() {
     constexpr std::string_view kDomain = "com.microsoft";
     return {
         {kDomain, "DynamicQuantizeMatMul", 1, dynamic_quantize_matmul},
         {kDomain, "MatMulIntegerToFloat", 1, matmul_integer_to_float},
+        {kDomain, "QGemm", 1, q_gemm},
         {kDomain, "QLinearAdd", 1, q_linear_binary<ScalarOp::Add>},
         {kDomain, "QLinearAveragePool", 1, q_linear_average_pool},
         {kDomain, "QLinearConcat", 1, q_linear_concat},

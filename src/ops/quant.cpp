@@ -270,6 +270,9 @@ std::vector<OpLowering> quant_lowerings() {
         {"", "QLinearConv", 10, q_linear_conv},
         {"", "QLinearMatMul", 10, q_linear_matmul},
         {"", "QuantizeLinear", 10, quantize_linear},
+        // As ONNX Runtime's quantiser writes them for 16 bits in opsets before 21.
+        {"com.microsoft", "DequantizeLinear", 1, dequantize_linear},
+        {"com.microsoft", "QuantizeLinear", 1, quantize_linear},
     };
 }
 

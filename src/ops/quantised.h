@@ -21,4 +21,8 @@ struct DynamicallyQuantised {
 /// DynamicQuantizeLinear: maps the range of x (f32), extended to contain 0, to 0..255.
 DynamicallyQuantised dynamically_quantised(NodeContext& c, ValueId x);
 
+/// QAttention's products of x (input 0; scale and zero point at 3 and 6) and weights (1; 4 and 7), with the bias (2),
+/// f32.
+ValueId quantised_projection(NodeContext& c);
+
 }  // namespace tilewright
