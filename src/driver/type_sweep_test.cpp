@@ -52,9 +52,16 @@ Model one_node(const OperatorSchema& schema, DType type, const Shape& shape) {
         names.push_back("x" + std::to_string(k));
         inputs.push_back({names.back(), type, {shape.begin(), shape.end()}});
     }
-    return test::model(test::graph(inputs, {test::node(std::string(schema.op), names, {"y"})}, {"y"}, {},
-                                   std::max<int64_t>(schema.since, 7)),
-                       std::max<int64_t>(schema.since, 7));
+    Model m = test::model(test::graph(inputs, {test::node(std::string(schema.op), names, {"y"})}, {"y"}, {},
+                                      std::max<int64_t>(schema.since, 7)),
+                          std::max<int64_t>(schema.since, 7));
+    Node& node = m.graph.nodes[0];
+    if (const size_t dot = node.op.rfind('.'); dot != std::string::npos) {  // "com.microsoft.Gelu"
+        node.domain = node.op.substr(0, dot);
+        node.op.erase(0, dot + 1);
+        m.opsets[node.domain] = 1;
+    }
+    return m;
 }
 
 TEST(TypeSweep, OfSchemasGivesCodeOrARefusal) {

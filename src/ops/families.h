@@ -29,6 +29,13 @@ std::vector<OpLowering> resize_lowerings();
 std::vector<OpLowering> opaque_lowerings();
 std::vector<OpLowering> quant_lowerings();
 std::vector<OpLowering> contrib_quant_lowerings();
+std::vector<OpLowering> contrib_activation_lowerings();
+std::vector<OpLowering> contrib_attention_lowerings();
+std::vector<OpLowering> contrib_conv_lowerings();
+std::vector<OpLowering> contrib_gqa_lowerings();
+std::vector<OpLowering> contrib_matmul_lowerings();
+std::vector<OpLowering> contrib_norm_lowerings();
+std::vector<OpLowering> contrib_weights_lowerings();
 std::vector<OpLowering> signal_lowerings();
 std::vector<OpLowering> vision_lowerings();
 

@@ -282,7 +282,7 @@ class GraphLowering {
 
     void check_types(const Node& node) {
         if (node.domain.empty()) check_opset(node.opset);
-        const OperatorSchema* schema = node.domain.empty() ? find_schema(node.op, node.opset) : nullptr;
+        const OperatorSchema* schema = find_schema(node.domain, node.op, node.opset);
         if (schema == nullptr) return;
         std::vector<std::optional<DType>> types;
         for (const std::string& name : node.inputs)

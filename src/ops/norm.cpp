@@ -183,6 +183,7 @@ void rms_normalization(NodeContext& c) {
     const ValueId inverse = inverse_root(c.b, squares, epsilon);
     const ValueId y = c.b.binary(ScalarOp::Mul, x, inverse);
     require_scale(c, 1);
+    c.require(is_float(c.dtype(1)), fmt::format("the scale should be a float, and is {}", to_string(c.dtype(1))));
     c.out(1, inverse);  // for SimplifiedLayerNormalization
     c.out(0, c.b.map(
                  {c.b.cast(y, t), c.in(1)}, c.dtype(1),
@@ -312,6 +313,7 @@ std::vector<OpLowering> norm_lowerings() {
         {"", "MeanVarianceNormalization", 1, mean_variance_normalization},
         {"", "RMSNormalization", 23, rms_normalization},
         {"", "SimplifiedLayerNormalization", 1, rms_normalization},
+        {"com.microsoft", "SimplifiedLayerNormalization", 1, rms_normalization},
     };
 }
 

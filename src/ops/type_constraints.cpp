@@ -32,7 +32,17 @@ struct Table {
     int64_t opset = 0;
     std::vector<OperatorSchema> schemas;
 
-    explicit Table(std::string_view text) {
+    Table() {
+        add(kTypeConstraints);
+        add(kContribTypeConstraints);
+        std::sort(schemas.begin(), schemas.end(), [](const OperatorSchema& a, const OperatorSchema& b) {
+            return std::pair(a.op, a.since) < std::pair(b.op, b.since);
+        });
+    }
+
+  private:
+    void add(std::string_view text) {
+        sets_.clear();
         while (!text.empty()) {
             std::string_view line = take(text, '\n');
             if (line.empty() || line.starts_with('#')) continue;
@@ -47,7 +57,6 @@ struct Table {
         }
     }
 
-  private:
     void add_set(std::string_view names) {
         sets_.emplace_back();
         while (!names.empty()) {
@@ -78,7 +87,7 @@ struct Table {
 };
 
 const Table& table() {
-    static const Table table(kTypeConstraints);
+    static const Table table;
     return table;
 }
 
@@ -95,6 +104,10 @@ std::string names_of(const std::vector<DType>& types) {
 
 int64_t newest_opset() { return table().opset; }
 const std::vector<OperatorSchema>& operator_schemas() { return table().schemas; }
+
+const OperatorSchema* find_schema(std::string_view domain, std::string_view op, int64_t opset) {
+    return domain.empty() ? find_schema(op, opset) : find_schema(fmt::format("{}.{}", domain, op), opset);
+}
 
 const OperatorSchema* find_schema(std::string_view op, int64_t opset) {
     const std::vector<OperatorSchema>& all = table().schemas;

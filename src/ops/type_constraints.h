@@ -1,7 +1,8 @@
 #pragma once
 // The element types that ONNX allows for operator inputs, by operator and version.
 //
-// The table is type_constraints.txt, generated from ONNX's schemas by scripts/onnx_types.py. Every node is checked
+// The tables are type_constraints.txt, generated from ONNX's schemas by scripts/onnx_types.py, and
+// contrib_type_constraints.txt, from ONNX Runtime's for operators of com.microsoft. Every node is checked
 // before its lowering runs, because a lowering that gets a type outside the schema could emit an expression that no
 // backend supports.
 
@@ -27,18 +28,19 @@ struct FormalInput {
 
 /// An operator's version.
 struct OperatorSchema {
-    std::string_view op;
+    std::string_view op;  ///< "com.microsoft.Gelu" outside of the default domain
     int64_t since = 1;
     std::vector<FormalInput> inputs;
 };
 
 /// The newest opset of ONNX's default domain that the compiler implements.
 int64_t newest_opset();
-/// All versions of the default domain's operators, by name and version.
+/// All versions of operators, by name and version.
 const std::vector<OperatorSchema>& operator_schemas();
 /// The newest version with since <= opset; the first version if the opset is older than that, as in models optimised by
 /// ONNX Runtime; null for other operators.
 const OperatorSchema* find_schema(std::string_view op, int64_t opset);
+const OperatorSchema* find_schema(std::string_view domain, std::string_view op, int64_t opset);
 
 /// The error in a node's input types, with a remedy; none if they are valid. `types`: per input, none for an omitted
 /// input.

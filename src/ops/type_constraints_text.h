@@ -4,5 +4,7 @@ namespace tilewright {
 
 /// type_constraints.txt.
 extern const char* const kTypeConstraints;
+/// contrib_type_constraints.txt.
+extern const char* const kContribTypeConstraints;
 
 }  // namespace tilewright
