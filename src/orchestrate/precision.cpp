@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "orchestrate/window_runs.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "tile/matrix.h"
@@ -40,6 +41,19 @@ std::optional<WeightedContraction> product_on_tiles(const Program& program, cons
                           return linear && linear->coefficient.is_constant(1);
                       }));
     return columns && rows && sum ? product : std::nullopt;
+}
+
+/// A product that reads each of many weights once. It takes the time of its weights.
+std::optional<WeightedContraction> product_of_one_row(const Program& program, const Primitive& p) {
+    constexpr int64_t kMany = int64_t{1} << 16;
+    const TensorExpr* e = p.expr();
+    const auto product = e != nullptr ? weighted_contraction(program, *e) : std::nullopt;
+    if (!product || e->body.dtype() != DType::F32) return std::nullopt;
+    const Access& weights = e->accesses[product->weights];
+    if (program.values[weights.value].dtype != DType::F32) return std::nullopt;
+    for (size_t a = 0; a < e->spatial; ++a)
+        if (!index_uses(weights.index, a) && !e->extents[a].is_constant(1)) return std::nullopt;
+    return program.constants.at(weights.value).count() >= kMany ? product : std::nullopt;
 }
 
 class Narrower {
@@ -112,8 +126,12 @@ class Narrower {
 
     void narrow_constants() {
         std::map<ValueId, ValueId> made;
-        for (const auto& [id, product] : products_) {
-            Access& w = p_.primitives[id].expr()->accesses[product.weights];
+        for (const PrimitiveId id : p_.primitives.ids()) {
+            const auto on_tiles = products_.find(id);
+            const auto product = on_tiles != products_.end() ? std::optional(on_tiles->second)
+                                                             : product_of_one_row(p_, p_.primitives[id]);
+            if (!product) continue;
+            Access& w = p_.primitives[id].expr()->accesses[product->weights];
             if (p_.values[w.value].dtype == DType::BF16) continue;
             const auto [at, is_new] = made.try_emplace(w.value);
             if (is_new) at->second = converted(w.value);
@@ -201,7 +219,7 @@ class Narrower {
 Program narrow_operands(Program program, const Target& target, NarrowedOperands* report) {
     if (!target.bf16_tiles()) return program;
     NarrowedOperands own;
-    return Narrower(std::move(program)).run(report != nullptr ? *report : own);
+    return Narrower(gather_window_runs(std::move(program))).run(report != nullptr ? *report : own);
 }
 
 }  // namespace tilewright

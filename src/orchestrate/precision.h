@@ -15,9 +15,10 @@ struct NarrowedOperands {
 };
 
 /// Rounds the operands of those products with weights that fit the target's tile registers (Target::bf16_tiles) to
-/// bf16. Their sums stay f32. So does every tensor from which a reduction other than a product or a pooling is computed
-/// (normalisations, softmax), and the program's inputs and outputs; where such a tensor is also an operand, it is
-/// copied. Results of these products and copies of bf16 tensors are stored in bf16 as well if all readers allow it.
+/// bf16, and the weights of products of one row, which take the time of reading them. Sums stay f32. So does every
+/// tensor from which a reduction other than a product or a pooling is computed (normalisations, softmax), and the
+/// program's inputs and outputs; where such a tensor is also an operand, it is copied. Results of these products and
+/// copies of bf16 tensors are stored in bf16 as well if all readers allow it.
 Program narrow_operands(Program program, const Target& target, NarrowedOperands* report = nullptr);
 
 }  // namespace tilewright

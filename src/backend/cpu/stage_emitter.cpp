@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "backend/cpu/scalar_emitter.h"
@@ -146,7 +147,12 @@ class StageEmitter : public StageMatrix {
         const std::vector<Coords> tile = points(false);
         if (e_.reducer == Reducer::None) {
             store_all([&] {
-                for (const Coords& p : tile) store(p, evaluate(e_.body, body_mask_, e_.body.root(), p, {}));
+                const auto between = interleaved_axis();
+                for (const Coords& p : tile)
+                    if (!between)
+                        store(p, evaluate(e_.body, body_mask_, e_.body.root(), p, {}));
+                    else if (p[*between] == 0)
+                        store_interleaved(p, *between);
             });
             return;
         }
@@ -173,6 +179,54 @@ class StageEmitter : public StageMatrix {
         finish_tile(tile, sums_of(tile));
         std::tie(acc_, acc_partials_) = saved;
         forget();
+    }
+
+    /// The axis whose points lie between neighbouring lanes of the result, all of them in the register tile:
+    ///     y[4 * w + c], lanes along w, 4 points of c
+    std::optional<size_t> interleaved_axis() {
+        if (!has_vector_ || tail_mask_ != nullptr || is_clamped() || non_temporal_) return std::nullopt;
+        const Coords origin(n_axes_, 0);
+        const Expr offset = out_offset(origin, job_.out);
+        const auto lanes = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
+        if (!lanes || !lanes->coefficient.is_constant() || lanes->coefficient.constant() > kMostSpread)
+            return std::nullopt;
+        for (size_t u = 0; u < e_.spatial; ++u) {
+            if (u == va_ || regs_[u] < 2 || !lanes->coefficient.is_constant(regs_[u])) continue;
+            Coords next = origin;
+            next[u] = 1;
+            if (simplify(out_offset(next, job_.out) - offset, ranges_).is_constant(1)) return u;
+        }
+        return std::nullopt;
+    }
+
+    /// Stores the vectors of all points of axis u at p as contiguous memory: lane 0 of each, lane 1 of each, ...
+    void store_interleaved(const Coords& p, size_t u) {
+        const auto count = static_cast<size_t>(regs_[u]), lanes = static_cast<size_t>(lanes_);
+        std::vector<llvm::Value*> parts;
+        for (size_t i = 0; i < count; ++i) {
+            Coords at = p;
+            at[u] = static_cast<int64_t>(i);
+            parts.push_back(
+                to_storage(b_, job_.out.storage, widen(evaluate(e_.body, body_mask_, e_.body.root(), at, {}))));
+        }
+        size_t width = lanes;  // of a part, while neighbours are concatenated
+        while (parts.size() > 1) {
+            if (parts.size() % 2 == 1) parts.push_back(llvm::PoisonValue::get(parts[0]->getType()));
+            std::vector<int> both(2 * width);
+            std::iota(both.begin(), both.end(), 0);
+            std::vector<llvm::Value*> joined;
+            for (size_t i = 0; i < parts.size(); i += 2)
+                joined.push_back(b_.CreateShuffleVector(parts[i], parts[i + 1], both));
+            parts = std::move(joined);
+            width *= 2;
+        }
+        std::vector<int> order;
+        for (size_t lane = 0; lane < lanes; ++lane)
+            for (size_t i = 0; i < count; ++i) order.push_back(static_cast<int>(i * lanes + lane));
+        const Address where = address(job_.out, out_offset(p, job_.out));
+        annotate(b_.CreateAlignedStore(b_.CreateShuffleVector(parts[0], order), where.pointer,
+                                       llvm::Align(byte_size(job_.out.storage))),
+                 job_.out);
     }
 
     /// A tile whose sums are in tile registers.

@@ -62,6 +62,13 @@ bool OperandWalks::reused_along(size_t a, size_t vector) const {
                        [&](uint32_t k) { return walks[k].depends(vector) && !walks[k].depends(a); });
 }
 
+std::optional<size_t> OperandWalks::interleaved_axis(size_t vector) const {
+    const int64_t apart = vector < e.spatial && e.reducer == Reducer::None ? result().spread(vector) : 0;
+    for (size_t u = 0; u < e.spatial && apart > 0; ++u)
+        if (u != vector && result().unit(u) && e.extents[u].is_constant(apart)) return u;
+    return std::nullopt;
+}
+
 std::optional<size_t> OperandWalks::transposed_axis(const OperandWalk& w, size_t vector) const {
     if (e.reducer != Reducer::None || w.result || !w.depends(vector) || w.unit(vector)) return std::nullopt;
     for (size_t u = 0; u < e.spatial; ++u)

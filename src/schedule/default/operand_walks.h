@@ -57,6 +57,10 @@ struct OperandWalks {
     /// Whether an operand of the body varies along the vector axis but not along `a`: its vectors serve all rows of a
     /// tile.
     bool reused_along(size_t a, size_t vector) const;
+    /// The axis whose few points lie between neighbours along `vector` in the result of a copy or of elementwise code:
+    /// the register tile holds all of them, and their vectors are interleaved into contiguous stores.
+    ///     y[w, c] = x[c, w], c < 4, vectors along w: c
+    std::optional<size_t> interleaved_axis(size_t vector) const;
     /// The axis along which an operand is contiguous where vectors along `vector` run across it: blocks of lanes x
     /// lanes are loaded row by row and transposed in registers. Copies and elementwise code only.
     std::optional<size_t> transposed_axis(const OperandWalk& w, size_t vector) const;

@@ -33,7 +33,7 @@ double vector_cost(const OperandWalks& w, size_t a) {
             // A result is written once per reduction. A reduced vector axis costs it a few shuffles.
             cost += 8.0 / w.sum_points();
         else
-            cost += (operand.unit(a) ? 1.0 / lanes : 1.5) / w.sum_points();
+            cost += (operand.unit(a) ? 1.0 / lanes : w.interleaved_axis(a) ? 3.0 / lanes : 1.5) / w.sum_points();
     }
     return cost * waste;
 }
