@@ -16,7 +16,8 @@ is ONNX Runtime. --listed skips the further shapes. --peak GFLOPS, the multiply-
 measured time (more than 1 where rewrites save some), and at the end the mean ratio if all lines below the peak ran at that
 peak. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
 affects all; a peer that does not support a model is omitted. --json FILE writes the times and ratios in the
-schema of bench/results/ (see bench/charts.py), from which `make charts` draws docs/charts/. `openvino` needs that
+schema of bench/results/ (see bench/charts.py), from which `make charts` draws docs/charts/. --precision bf16
+compares products in bf16 with OpenVINO's default, and prints the errors of both. `openvino` needs that
 package; `torch` needs torch and onnx2torch, and is torch.compile (its default mode) of onnx2torch's conversion of the
 model. Exit status 1 if a line fails.
 """
@@ -46,6 +47,11 @@ TOLERANCES = {"yolov4": 5e-3, "yolox_nano": 5e-3}
 FURTHER = {("batch", "seq"): [{"batch": 1, "seq": 5}, {"batch": 2, "seq": 50}, {"batch": 3, "seq": 128}],
            ("height", "width"): [{"height": 256, "width": 320}]}
 
+# tilewright_precision.
+PRECISIONS = ["f32", "bf16"]
+# In bf16, the errors of the peers are printed beside ours.
+BF16_TOLERANCE = 0.5
+
 # tilewright_dtype, by numpy's name.
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 4, "int16": 5, "int32": 6, "int64": 7, "uint8": 8,
           "uint16": 9, "uint32": 10, "uint64": 11, "bool": 12}
@@ -69,7 +75,11 @@ class COptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("isa", ctypes.c_char_p),
                 ("dim_count", ctypes.c_size_t), ("dim_names", ctypes.POINTER(ctypes.c_char_p)),
                 ("dim_sizes", ctypes.POINTER(ctypes.c_int64)), ("keep_subnormals", ctypes.c_int32),
-                ("numerics", ctypes.c_int32), ("check_values", ctypes.c_int32)]
+                ("numerics", ctypes.c_int32), ("check_values", ctypes.c_int32), ("orchestrator", ctypes.c_int32),
+                ("measure", ctypes.c_int32), ("measure_seconds", ctypes.c_double), ("sample_count", ctypes.c_size_t),
+                ("sample_names", ctypes.POINTER(ctypes.c_char_p)), ("sample_sizes", ctypes.POINTER(ctypes.c_int64)),
+                ("cache_folder", ctypes.c_char_p), ("user", ctypes.c_void_p), ("log", ctypes.c_void_p),
+                ("cancelled", ctypes.c_void_p), ("precision", ctypes.c_int32)]
 
 
 class Library:
@@ -92,10 +102,11 @@ class Library:
 class CompiledModel:
     """threads: the number that the code is planned for; 0: all CPUs. It runs on any number."""
 
-    def __init__(self, library, path, threads=0):
+    def __init__(self, library, path, threads=0, precision="f32"):
         self.library, self.handle = library, ctypes.c_void_p()
         start = time.perf_counter()
-        options = COptions(struct_size=ctypes.sizeof(COptions), threads=threads)
+        options = COptions(struct_size=ctypes.sizeof(COptions), threads=threads,
+                           precision=PRECISIONS.index(precision))
         library.call("compile_file", str(path).encode(), ctypes.byref(options),
                      ctypes.byref(self.handle))
         self.seconds = time.perf_counter() - start
@@ -225,7 +236,7 @@ def times(functions, seconds):
     return [statistics.median(t) for t in taken]
 
 
-def onnx_runtime(path, threads):
+def onnx_runtime(path, threads, precision="f32"):
     """A function from inputs by name to the list of outputs; so are the next."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -235,12 +246,13 @@ def onnx_runtime(path, threads):
     return lambda inputs: session.run(None, inputs)
 
 
-def open_vino(path, threads):
+def open_vino(path, threads, precision="f32"):
     import openvino
     core = openvino.Core()
-    # float32 for all peers; on some CPUs bfloat16 is its default.
-    model = core.compile_model(str(path), "CPU", {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
-                                                  "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"})
+    config = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+    if precision == "f32":  # on some CPUs bfloat16 is its default
+        config["INFERENCE_PRECISION_HINT"] = "f32"
+    model = core.compile_model(str(path), "CPU", config)
     request = model.create_infer_request()
 
     def run(inputs):
@@ -249,7 +261,7 @@ def open_vino(path, threads):
     return run
 
 
-def torch_compiled(path, threads):
+def torch_compiled(path, threads, precision="f32"):
     import onnx
     import onnx2torch
     import torch
@@ -268,14 +280,14 @@ PEERS = {"onnxruntime": ("ONNX Runtime", onnx_runtime), "openvino": ("OpenVINO",
          "torch": ("torch.compile", torch_compiled)}
 
 
-def timed_peers(path, threads, inputs, options):
-    """{name: function without arguments} of the peers that support the model."""
+def timed_peers(path, threads, inputs, want, options):
+    """{name: (function without arguments, error)} of the peers that support the model."""
     out = {}
     for name in options.peers:
         try:
-            run = PEERS[name][1](path, threads)
-            run(inputs)
-            out[name] = lambda run=run: run(inputs)
+            run = PEERS[name][1](path, threads, options.precision)
+            error = largest_error([np.array(r) for r in run(inputs)], want)
+            out[name] = (lambda run=run: run(inputs), error)
         except Exception as e:  # any exception of a peer
             print(f"{path.stem:20} {PEERS[name][0]} does not run it: {str(e).strip().splitlines()[:1]}", flush=True)
     return out
@@ -340,12 +352,12 @@ def written_results(lines, peers, command):
 def run_model(library, path, rows, options, lines):
     """Prints a line per shape and number of threads, and adds its times to `lines`; returns (failures, {(peer, threads):
     [(ratio of the latencies, the same at the peak)]})."""
-    tolerance = TOLERANCES.get(path.stem, TOLERANCE)
+    tolerance = TOLERANCES.get(path.stem, TOLERANCE) if options.precision == "f32" else BF16_TOLERANCE
     failures, ratios = 0, {}
     models = {}
     try:
         for threads in options.threads if options.time else [0]:
-            models[threads] = CompiledModel(library, path, threads)
+            models[threads] = CompiledModel(library, path, threads, options.precision)
     except RuntimeError as e:
         print(f"{path.stem:20} FAIL  not compiled: {e}", flush=True)
         return 1, {}
@@ -369,8 +381,9 @@ def run_model(library, path, rows, options, lines):
             failures += not good
             line += f"  {'ok  ' if good else 'FAIL'}  {error:.1e}  compiled in {session.model.seconds:4.1f} s"
             if options.time and good:
-                peers = timed_peers(path, threads, inputs, options)
-                own, *others = times([lambda: session.run(tensors), *peers.values()], options.seconds)
+                peers = timed_peers(path, threads, inputs, want, options)
+                own, *others = times([lambda: session.run(tensors), *(run for run, _ in peers.values())],
+                                     options.seconds)
                 line += f"  {own * 1e3:9.3f} ms"
                 lines.append({"model": path.stem, "shape": text, "threads": threads, "ours_ms": round(own * 1e3, 4),
                               "ratios": {name: round(t / own, 4) for name, t in zip(peers, others)}})
@@ -381,6 +394,8 @@ def run_model(library, path, rows, options, lines):
                 for name, seconds in zip(peers, others):
                     ratios.setdefault((name, threads), []).append((seconds / own, seconds / min(own, at_peak)))
                     line += f"  {PEERS[name][0]} {seconds * 1e3:9.3f} ms, ratio {seconds / own:.2f}"
+                    if options.precision != "f32":
+                        line += f", error {peers[name][1]:.1e}"
             print(line, flush=True)
     for session in sessions.values():
         session.close()
@@ -397,6 +412,8 @@ def main():
     parser.add_argument("--library", type=Path, default=built, help="libtilewright.so; default: the one in build/")
     parser.add_argument("--only", nargs="+", default=[], help="models to run, by name")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--precision", choices=PRECISIONS, default="f32",
+                        help="bf16: tilewright_options.precision, and OpenVINO as it comes")
     parser.add_argument("--time", action="store_true", help="measure latencies too")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=["onnxruntime"], help="the peers to time")
     parser.add_argument("--listed", action="store_true", help="suite.tsv's shapes only")

@@ -128,6 +128,14 @@ typedef enum tilewright_numerics {
     TILEWRIGHT_NUMERICS_FAST = 2
 } tilewright_numerics;
 
+/* The precision to which f32 operands of products may be rounded. Sums, normalisations, inputs and outputs stay f32. */
+typedef enum tilewright_precision TILEWRIGHT_INT {
+    TILEWRIGHT_F32_PRODUCTS = 0,
+    /* bf16, where this machine has matrix units for it (Intel AMX); elsewhere as TILEWRIGHT_F32_PRODUCTS. The error is
+     * about 2^-8 of the largest output for each layer. */
+    TILEWRIGHT_BF16_PRODUCTS = 1
+} tilewright_precision;
+
 /* How primitives are grouped into kernels. */
 typedef enum tilewright_orchestrator TILEWRIGHT_INT {
     TILEWRIGHT_GREEDY = 0, /* fast to compile */
@@ -176,6 +184,7 @@ typedef struct tilewright_options {
     void (*log)(void* user, tilewright_severity severity, const char* message);
     int32_t (*cancelled)(void* user); /* called before each pass and measurement; non-zero: ends the compilation with
                                          TILEWRIGHT_CANCELLED */
+    int32_t precision;       /* TILEWRIGHT_F32_PRODUCTS or TILEWRIGHT_BF16_PRODUCTS */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {

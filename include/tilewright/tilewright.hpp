@@ -101,6 +101,7 @@ struct Options {
     std::map<std::string, std::int64_t> dims;  ///< fixes named dimensions of inputs; other names throw
     bool keep_subnormals = false;              ///< compute with subnormal numbers, which are flushed to 0 otherwise
     tilewright_numerics numerics = TILEWRIGHT_NUMERICS_DEFAULT;
+    tilewright_precision precision = TILEWRIGHT_F32_PRODUCTS;
     bool check_values = false;  ///< check all data-dependent indices, lengths and shapes
     tilewright_orchestrator orchestrator = TILEWRIGHT_GREEDY;
     bool measure = false;                              ///< choose between kernels by measurements on this machine
@@ -143,6 +144,7 @@ class COptions {
         c_.dim_sizes = dim_sizes_.data();
         c_.keep_subnormals = options.keep_subnormals ? 1 : 0;
         c_.numerics = options.numerics;
+        c_.precision = options.precision;
         c_.check_values = options.check_values ? 1 : 0;
         c_.orchestrator = options.orchestrator;
         c_.measure = options.measure ? 1 : 0;

@@ -148,6 +148,9 @@ void bind_options(nb::module_& m) {
             "numerics", [](const CompileOptions& o) { return static_cast<int>(o.options.numerics); },
             [](CompileOptions& o, int v) { o.options.numerics = static_cast<tilewright_numerics>(v); })
         .def_prop_rw(
+            "precision", [](const CompileOptions& o) { return static_cast<int>(o.options.precision); },
+            [](CompileOptions& o, int v) { o.options.precision = static_cast<tilewright_precision>(v); })
+        .def_prop_rw(
             "orchestrator", [](const CompileOptions& o) { return static_cast<int>(o.options.orchestrator); },
             [](CompileOptions& o, int v) { o.options.orchestrator = static_cast<tilewright_orchestrator>(v); });
 }

@@ -13,6 +13,7 @@ from . import _tilewright
 from ._errors import InvalidArgument, NotImplemented
 
 _NUMERICS = {"default": 0, "strict": 1, "fast": 2}
+_PRECISIONS = {"f32": 0, "bf16": 1}
 _ORCHESTRATORS = {"greedy": 0, "optimal": 1}
 _DENORMALS = "session.set_denormal_as_zero"
 
@@ -83,6 +84,7 @@ class SessionOptions(_Fields):
     # Tilewright's own.
     isa: str
     numerics: str
+    precision: str
     check_values: bool
     orchestrate: str
     measure: bool
@@ -110,6 +112,7 @@ class SessionOptions(_Fields):
         "use_per_session_threads": True,
         "isa": "",
         "numerics": "default",
+        "precision": "f32",
         "check_values": False,
         "orchestrate": "greedy",
         "measure": False,
@@ -170,6 +173,7 @@ class SessionOptions(_Fields):
         o.cache_folder = os.fspath(self.cache_folder)
         o.keep_subnormals = self._entries.get(_DENORMALS) == "0"
         o.numerics = _choice("numerics", self.numerics, _NUMERICS)
+        o.precision = _choice("precision", self.precision, _PRECISIONS)
         o.orchestrator = _choice("orchestrate", self.orchestrate, _ORCHESTRATORS)
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
             o.numerics = _NUMERICS["strict"]

@@ -22,8 +22,8 @@ def _options(options: dict[str, Any]) -> SessionOptions:
     if options.pop("keep_subnormals", False):
         made.add_session_config_entry("session.set_denormal_as_zero", "0")
     for name, value in options.items():
-        if name not in ("isa", "numerics", "check_values", "orchestrate", "measure", "measure_seconds", "sample_sizes",
-                        "cache", "cache_folder", "log_severity_level"):
+        if name not in ("isa", "numerics", "precision", "check_values", "orchestrate", "measure", "measure_seconds",
+                        "sample_sizes", "cache", "cache_folder", "log_severity_level"):
             raise TypeError(f"there is no option '{name}'")
         setattr(made, name, value)
     return made
@@ -33,8 +33,9 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
     """Compiles a model: a path, the bytes of a file, or an onnx.ModelProto.
 
     Options: threads, dims (sizes that fix named dimensions), isa ('avx2', 'avx512'), numerics ('default', 'strict',
-    'fast'), keep_subnormals, check_values, orchestrate ('greedy', 'optimal'), measure, measure_seconds, sample_sizes
-    (typical sizes of dynamic dimensions), cache (True), cache_folder, log_severity_level.
+    'fast'), precision ('f32', or 'bf16' for products on AMX), keep_subnormals, check_values, orchestrate ('greedy',
+    'optimal'), measure, measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache (True),
+    cache_folder, log_severity_level.
 
         session = tilewright.compile("model.onnx", threads=2)
         logits, = session(pixels)

@@ -34,8 +34,8 @@ std::set<std::string> words_of(const std::string& text) {
 }
 
 /// Options for the machine of the tutorial, whatever machine runs the test. "# options: " lists the command-line
-/// options --no-fission, --layouts-first, --single-output, --orchestrate optimal and --layouts joint (by estimates);
-/// "# threads: " is the number of threads.
+/// options --no-fission, --layouts-first, --single-output, --orchestrate optimal, --layouts joint (by estimates) and
+/// --precision bf16, the latter for a machine with tile registers; "# threads: " is the number of threads.
 PipelineOptions options_of(const test::Golden& golden) {
     PipelineOptions o;
     o.compile.isa = "avx2";
@@ -48,6 +48,12 @@ PipelineOptions options_of(const test::Golden& golden) {
     o.compile.without.layouts_first = options.count("layouts_first") != 0;
     o.compile.without.single_output = options.count("single_output") != 0;
     if (options.count("joint") != 0) o.compile.joint.emplace();
+    if (options.count("bf16") != 0) {
+        o.compile.precision = Precision::BF16;
+        o.compile.isa.clear();
+        o.compile.machine->native = true;
+        for (const char* feature : {"amx-bf16", "amx-tile"}) o.compile.machine->features.emplace_back(feature);
+    }
     if (options.count("optimal") != 0) o.compile.orchestrator = Orchestrator::Optimal;
     return o;
 }

@@ -318,6 +318,10 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     for (const auto& [name, size] : options.compile.dims)
         require_dimension(name, fmt::format("dimension {} = {}", quoted_name(name), size), dimension_names(model));
     complete_machine(options.compile);
+    if (options.compile.precision == Precision::BF16 && !options.compile.gpu &&
+        options.compile.orchestrator == Orchestrator::Optimal)
+        throw OptionError("optimal orchestration selects kernels in f32",
+                          "choose precision bf16 or optimal orchestration");
     if (options.rewrite && evaluated_as_planned(options.compile)) {
         const OrchestrateOptions evaluation = evaluation_options(options.compile);
         options.compile.schedules = std::make_shared<Schedules>(evaluation.scheduling, evaluation.kept);

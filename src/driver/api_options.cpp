@@ -120,6 +120,9 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
         default:
             invalid("options->numerics is {}: expected 0 to 2 (TILEWRIGHT_NUMERICS_...)", static_cast<int>(o.numerics));
     }
+    if (o.precision != TILEWRIGHT_F32_PRODUCTS && o.precision != TILEWRIGHT_BF16_PRODUCTS)
+        invalid("options->precision is {}: expected 0 or 1 (TILEWRIGHT_..._PRODUCTS)", o.precision);
+    if (o.precision == TILEWRIGHT_BF16_PRODUCTS) p.compile.precision = Precision::BF16;
     p.compile.check_values = o.check_values != 0;
     p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");
     choose_kernels(o, p.compile);

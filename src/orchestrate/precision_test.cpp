@@ -1,0 +1,175 @@
+#include "orchestrate/precision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "orchestrate/window_runs.h"
+
+namespace tilewright {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+/// A machine with tile registers.
+Target with_tiles() {
+    Target t = generic_target(VectorIsa::avx512);
+    t.native = true;
+    t.features = {"amx-bf16", "amx-tile"};
+    return t;
+}
+
+Tensor numbers(const Program& p, ValueId v, double scale) {
+    Tensor t(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()));
+    for (int64_t i = 0; i < t.count(); ++i) t.set(i, std::sin(static_cast<double>(i) * 1.7) * scale);
+    return t;
+}
+
+/// The program, whose inputs with names that start with "w" become constants.
+Program parsed(const std::string& text) {
+    Program p = parse_program("program p {\n" + text + "}\n");
+    std::vector<ValueId> inputs;
+    for (const ValueId v : p.inputs)
+        if (p.values[v].name.starts_with("w"))
+            p.constants.emplace(v, numbers(p, v, 0.25));
+        else
+            inputs.push_back(v);
+    p.inputs = inputs;
+    return p;
+}
+
+double difference(const Program& a, const Program& b) {
+    std::vector<Tensor> inputs;
+    for (const ValueId v : a.inputs) inputs.push_back(numbers(a, v, 1));
+    const Tensor x = interpret(a, inputs)[0], y = interpret(b, inputs)[0];
+    double largest = 0, off = 0;
+    for (int64_t i = 0; i < x.count(); ++i) {
+        largest = std::max(largest, std::abs(x.get(i)));
+        off = std::max(off, std::abs(x.get(i) - y.get(i)));
+    }
+    return off / largest;
+}
+
+constexpr const char* kTwoProducts = R"TW(  input x: f32[64, 32]
+  input w1: f32[32, 64]
+  input w2: f32[64, 48]
+  a: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) then max(acc, 0.0) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; a Op
+  y: f32[64, 48] = [64, 48] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = w2[i2, i1]  ; y Op
+  output y
+)TW";
+
+TEST(NarrowOperands, StoresOperandsOfProductsInBf16AndRoundsInputsIntoCopies) {
+    const Program p = parsed(kTwoProducts);
+    NarrowedOperands report;
+    const Program narrow = narrow_operands(p, with_tiles(), &report);
+    EXPECT_EQ(verify(narrow), std::vector<std::string>());
+    EXPECT_EQ(report.products, 2U);
+    EXPECT_EQ(report.constants, 2U);
+    EXPECT_EQ(report.values, 1U);
+    EXPECT_EQ(report.copies, 1U);
+    const std::string text = print(narrow);
+    EXPECT_THAT(text, HasSubstr("x.bf16: bf16[64, 32]"));
+    EXPECT_THAT(text, HasSubstr("  a: bf16[64, 64]"));
+    EXPECT_THAT(text, HasSubstr("  y: f32[64, 48]"));
+    EXPECT_THAT(text, HasSubstr("w1.bf16: bf16"));
+    EXPECT_THAT(text, Not(HasSubstr("const w1: f32")));
+    const double off = difference(p, narrow);
+    EXPECT_GT(off, 0);
+    EXPECT_LT(off, 0x1p-6);
+}
+
+TEST(NarrowOperands, LeavesMachinesWithoutTileRegistersAlone) {
+    const Program p = parsed(kTwoProducts);
+    EXPECT_EQ(print(narrow_operands(p, generic_target(VectorIsa::avx512))), print(p));
+}
+
+TEST(NarrowOperands, KeepsWhatStatisticsAreComputedFromInF32) {
+    // The product's result is squared and summed, as by a normalisation, and is also an operand.
+    const Program narrow = narrow_operands(parsed(R"TW(  input x: f32[64, 32]
+  input w1: f32[32, 64]
+  input w2: f32[64, 48]
+  a: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; a Op
+  s: f32[64] = [64] sum(i1 < 64) mul(add(@0, 1.0), add(@0, 2.0)) where @0 = a[i0, i1]  ; s Op
+  m: f32[64] = [64] sum(i1 < 64) exp(@0) where @0 = a[i0, i1]  ; m Op
+  y: f32[64, 48] = [64, 48] sum(i2 < 64) mul(@0, @1) then add(acc, add(@2, @3)) where @0 = a[i0, i2], @1 = w2[i2, i1], @2 = s[i0], @3 = m[i0]  ; y Op
+  output y
+)TW"),
+                                           with_tiles());
+    EXPECT_EQ(verify(narrow), std::vector<std::string>());
+    EXPECT_THAT(print(narrow), HasSubstr("  a: f32[64, 64]"));
+    EXPECT_THAT(print(narrow), HasSubstr("a.bf16: bf16[64, 64]"));
+}
+
+TEST(NarrowOperands, LeavesProductsThatDoNotFitTileRegisters) {
+    // Odd sums, few columns, and no weights.
+    for (const char* text : {R"TW(  input x: f32[64, 33]
+  input w1: f32[33, 64]
+  y: f32[64, 64] = [64, 64] sum(i2 < 33) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; y Op
+  output y
+)TW",
+                             R"TW(  input x: f32[64, 32]
+  input w1: f32[32, 8]
+  y: f32[64, 8] = [64, 8] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; y Op
+  output y
+)TW",
+                             R"TW(  input x: f32[64, 32]
+  input z: f32[32, 64]
+  y: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = z[i2, i1]  ; y Op
+  output y
+)TW"})
+        EXPECT_EQ(print(narrow_operands(parsed(text), with_tiles())), print(parsed(text)));
+}
+
+TEST(NarrowOperands, HalvesTheWeightsOfProductsOfOneRow) {
+    const Program narrow = narrow_operands(parsed(R"TW(  input x: f32[1, 256]
+  input w: f32[256, 256]
+  y: f32[1, 256] = [1, 256] sum(i2 < 256) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y Op
+  output y
+)TW"),
+                                           with_tiles());
+    EXPECT_EQ(verify(narrow), std::vector<std::string>());
+    EXPECT_THAT(print(narrow), HasSubstr("const w.bf16: bf16[256, 256]"));
+    EXPECT_THAT(print(narrow), Not(HasSubstr("x.bf16")));
+}
+
+/// A convolution of 3 x 3 windows with padding 1 and the given stride.
+std::string convolution(int channels, int stride, const std::string& batch, int taps = 3) {
+    return fmt::format(R"TW(  input x: f32[{2}, {0}, 11, 13]
+  input w: f32[16, {0}, 3, {3}]
+  input b: f32[16]
+  y: f32[{2}, 16, 5, 6] = [{2}, 16, 5, 6] sum(i4 < {0}, i5 < 3, i6 < {3}) mul(@0, @1) then add(acc, @2) where @0 = x[i0, i4, {1}*i2 + i5 - 1, {1}*i3 + i6 - 1] when {1}*i2 + i5 - 1 >= 0 and -{1}*i2 - i5 + 11 >= 0 and {1}*i3 + i6 - 1 >= 0 and -{1}*i3 - i6 + 13 >= 0 else 0, @1 = w[i1, i4, i5, i6], @2 = b[i1]  ; y Op
+  output y
+)TW",
+                       channels, stride, batch, taps);
+}
+
+TEST(WindowRuns, MakeTheSumOverChannelsAndColumnsOneAxis) {
+    for (const int channels : {1, 3, 4, 5})
+        for (const int stride : {1, 2})
+            for (const int taps : {2, 3, 5}) {
+                const Program p = parsed(convolution(channels, stride, "2", taps));
+                const Program runs = gather_window_runs(p);
+                EXPECT_EQ(verify(runs), std::vector<std::string>());
+                EXPECT_EQ(runs.primitives.size(), 2U) << channels << " channels";
+                EXPECT_EQ(difference(p, runs), 0) << print(runs);
+                NarrowedOperands report;
+                narrow_operands(p, with_tiles(), &report);
+                EXPECT_EQ(report.products, 1U);
+            }
+}
+
+TEST(WindowRuns, KeepADynamicBatch) {
+    const Program runs = gather_window_runs(parsed(convolution(3, 2, "$n")));
+    EXPECT_EQ(verify(runs), std::vector<std::string>());
+    EXPECT_THAT(print(runs), HasSubstr("y.runs: f32[$n, "));
+}
+
+TEST(WindowRuns, LeaveConvolutionsWithChannelsEnough) {
+    const Program p = parsed(convolution(8, 1, "1"));
+    EXPECT_EQ(print(gather_window_runs(p)), print(p));
+}
+
+}  // namespace
+}  // namespace tilewright
