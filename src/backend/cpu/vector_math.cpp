@@ -1,9 +1,11 @@
 #include "backend/cpu/vector_math.h"
 
+#include <llvm/IR/Instructions.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Module.h>
 #include <llvm/TargetParser/Triple.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -401,11 +403,24 @@ llvm::Value* emit_bf16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x) {
 
 namespace {
 
-/// The conversion as an instruction (AVX512_BF16), for vectors that it takes; else null. It flushes subnormal numbers.
+/// Whether the value may be a bf16 number that is only moved: widened, selected or shuffled.
+bool may_be_widened(const llvm::Value* x, int depth = 0) {
+    constexpr int kDeepest = 6;
+    if (depth == kDeepest || llvm::isa<llvm::BitCastInst>(x) || llvm::isa<llvm::PHINode>(x)) return true;
+    if (!llvm::isa<llvm::SelectInst>(x) && !llvm::isa<llvm::ShuffleVectorInst>(x)) return false;
+    const auto* parts = llvm::cast<llvm::User>(x);
+    return std::any_of(parts->op_begin(), parts->op_end(), [&](const llvm::Use& part) {
+        return part->getType()->isFPOrFPVectorTy() && may_be_widened(part.get(), depth + 1);
+    });
+}
+
+/// The conversion as an instruction (AVX512_BF16), for vectors that it takes; else null. The instruction flushes
+/// subnormal numbers, so it does not take numbers that are only moved.
 llvm::Value* convert_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
     const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
     const llvm::Function* f = b.GetInsertBlock()->getParent();
-    if (vector == nullptr || !f->getFnAttribute("target-features").getValueAsString().contains("+avx512bf16"))
+    if (vector == nullptr || may_be_widened(x) ||
+        !f->getFnAttribute("target-features").getValueAsString().contains("+avx512bf16"))
         return nullptr;
     llvm::Intrinsic::ID instruction = llvm::Intrinsic::not_intrinsic;
     if (vector->getNumElements() == 16) instruction = llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512;

@@ -57,7 +57,8 @@ llvm::Value* emit_div_by_one(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value
 /// overflow to infinity.
 llvm::Value* emit_f16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_f32_to_f16(llvm::IRBuilderBase& b, llvm::Value* x);
-/// bfloat16 as i16 bits, rounded to nearest even; NaNs become quiet.
+/// bfloat16 as i16 bits, rounded to nearest even; NaNs become quiet. With AVX512_BF16, f32 numbers below the smallest
+/// normal one become 0; bf16 numbers that were only moved stay as they are.
 llvm::Value* emit_bf16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_f32_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x);
 
