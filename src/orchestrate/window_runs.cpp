@@ -13,6 +13,7 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kFewChannels = 8;
+constexpr int64_t kLeastPadded = 3;  // schedule/default: fewer channels are not interleaved by vectors
 
 /// A convolution over few channels.
 struct Windows {
@@ -33,7 +34,7 @@ bool uses_axis(Expr e, size_t a) { return uses(e, {VarKind::Axis, static_cast<ui
 
 /// The smallest number of channels, zeros included, with which a run has whole steps.
 std::optional<int64_t> padded(int64_t channels, int64_t taps) {
-    for (int64_t c = channels; c <= kFewChannels; ++c)
+    for (int64_t c = std::max(channels, kLeastPadded); c <= kFewChannels; ++c)
         if (tile_step(c * taps) > 0) return c;
     return std::nullopt;
 }

@@ -64,7 +64,8 @@ bool OperandWalks::reused_along(size_t a, size_t vector) const {
 
 std::optional<size_t> OperandWalks::interleaved_axis(size_t vector) const {
     const int64_t apart = vector < e.spatial && e.reducer == Reducer::None ? result().spread(vector) : 0;
-    for (size_t u = 0; u < e.spatial && apart > 0; ++u)
+    if (apart < kLeastInterleaved) return std::nullopt;
+    for (size_t u = 0; u < e.spatial; ++u)
         if (u != vector && result().unit(u) && e.extents[u].is_constant(apart)) return u;
     return std::nullopt;
 }
