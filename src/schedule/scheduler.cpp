@@ -197,8 +197,21 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
     return with_annotations(make_tiles(std::move(stages), row_axes, how), how);
 }
 
+namespace {
+
+/// Whether a product of the stages, alone in a kernel, runs on tile registers. The schedules of chains do not use them.
+bool has_product_on_tiles(const Program& stages, const Target& target) {
+    if (!target.bf16_tiles() || target.gpu) return false;
+    return std::any_of(stages.primitives.begin(), stages.primitives.end(), [&](const Primitive& p) {
+        return p.expr() != nullptr &&
+               choose_micro(stages, *p.expr(), stages.values[p.outputs[0]].dtype, target).micro.matrix.has_value();
+    });
+}
+
+}  // namespace
+
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
-    if (!how.estimated()) return std::nullopt;
+    if (!how.estimated() || has_product_on_tiles(stages, how.target)) return std::nullopt;
     const auto c = chain::make_chain(stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
     if (how.kind == SchedulerKind::Search && how.measures() && how.estimates) {

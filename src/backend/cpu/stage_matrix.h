@@ -49,7 +49,7 @@ class StageMatrix : public StagePrefetch {
     void load_right(int t, size_t column);
     /// PrefetchKind::Next: a share of the panel `bytes` ahead, of the lines that this step reads of one column's tile.
     void prefetch_next(llvm::Value* right, int64_t bytes, llvm::Value* stride);
-    /// The number of the register tile among those that share a panel, and how many these are; (null, 1): unknown.
+    /// The number of the register tile among those that share a panel, and how many these are; (null, 1): one.
     std::pair<llvm::Value*, int64_t> tile_number();
     Expr offset_at(uint32_t slot, const Coords& p);
     void each_accumulator(const std::function<void(int, llvm::Value* at, llvm::Value* stride)>& body);

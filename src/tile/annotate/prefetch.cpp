@@ -163,8 +163,8 @@ std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
     int64_t tiles = 1;
     for (const size_t a : s.order(false)) {
         if (a == columns || moves_along(e, e.accesses[access], a)) continue;
-        if (!s.axes[a].extent) return std::nullopt;
-        tiles *= (*s.axes[a].extent + s.register_tile(a) - 1) / s.register_tile(a);
+        const int64_t points = s.axes[a].extent.value_or(2 * s.register_tile(a));  // dynamic: several tiles
+        tiles *= (points + s.register_tile(a) - 1) / s.register_tile(a);
     }
     const Expr count = e.extents[columns];
     if (tiles < 2 || !count.is_constant() || count.constant() <= block) return std::nullopt;
