@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "orchestrate/paired_operands.h"
 #include "orchestrate/window_runs.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
@@ -58,22 +59,28 @@ std::optional<WeightedContraction> product_of_one_row(const Program& program, co
 
 class Narrower {
   public:
-    explicit Narrower(Program program) : p_(std::move(program)) {}
+    explicit Narrower(PairedOperands given) : p_(std::move(given.program)), paired_(std::move(given.products)) {}
 
     Program run(NarrowedOperands& report) {
         find_products();
         narrow_values();
         narrow_constants();
         insert_copies();
-        report_.products = products_.size();
+        report_.products = data_.size();
         report = report_;
         return std::move(p_);
     }
 
   private:
     void find_products() {
-        for (const PrimitiveId id : p_.primitives.ids())
-            if (const auto product = product_on_tiles(p_, p_.primitives[id])) products_.emplace(id, *product);
+        for (const PrimitiveId id : p_.primitives.ids()) {
+            if (const auto product = product_on_tiles(p_, p_.primitives[id])) {
+                weights_.emplace(id, *product);
+                data_.emplace(id, product->data);
+            } else if (const auto paired = paired_.find(id); paired != paired_.end()) {
+                data_.emplace(*paired);
+            }
+        }
     }
 
     static bool is_copy(const TensorExpr& e) {
@@ -99,8 +106,8 @@ class Narrower {
                    p_.primitives[producers[v]].expr() != nullptr;
         };
         std::set<ValueId> wanted;
-        for (const auto& [id, product] : products_) {
-            wanted.insert(p_.primitives[id].expr()->accesses[product.data].value);
+        for (const auto& [id, slot] : data_) {
+            wanted.insert(p_.primitives[id].expr()->accesses[slot].value);
             wanted.insert(p_.primitives[id].outputs[0]);
         }
         for (const ValueId v : wanted)
@@ -127,9 +134,9 @@ class Narrower {
     void narrow_constants() {
         std::map<ValueId, ValueId> made;
         for (const PrimitiveId id : p_.primitives.ids()) {
-            const auto on_tiles = products_.find(id);
-            const auto product = on_tiles != products_.end() ? std::optional(on_tiles->second)
-                                                             : product_of_one_row(p_, p_.primitives[id]);
+            const auto on_tiles = weights_.find(id);
+            const auto product = on_tiles != weights_.end() ? std::optional(on_tiles->second)
+                                                            : product_of_one_row(p_, p_.primitives[id]);
             if (!product) continue;
             Access& w = p_.primitives[id].expr()->accesses[product->weights];
             if (p_.values[w.value].dtype == DType::BF16) continue;
@@ -169,9 +176,9 @@ class Narrower {
         IndexVector<PrimitiveId, Primitive> all;
         for (const PrimitiveId id : p_.primitives.ids()) {
             Primitive p = std::move(p_.primitives[id]);
-            const auto product = products_.find(id);
-            if (product != products_.end()) {
-                Access& data = p.expr()->accesses[product->second.data];
+            const auto product = data_.find(id);
+            if (product != data_.end()) {
+                Access& data = p.expr()->accesses[product->second];
                 if (p_.values[data.value].dtype == DType::F32) {
                     const auto [at, is_new] = copies.try_emplace(data.value);
                     if (is_new) {
@@ -210,7 +217,9 @@ class Narrower {
     }
 
     Program p_;
-    std::map<PrimitiveId, WeightedContraction> products_;
+    std::map<PrimitiveId, uint32_t> paired_;              ///< PairedOperands::products
+    std::map<PrimitiveId, WeightedContraction> weights_;  ///< of products with weights
+    std::map<PrimitiveId, uint32_t> data_;                ///< slot of the left factor, of all products on tiles
     NarrowedOperands report_;
 };
 
@@ -219,7 +228,7 @@ class Narrower {
 Program narrow_operands(Program program, const Target& target, NarrowedOperands* report) {
     if (!target.bf16_tiles()) return program;
     NarrowedOperands own;
-    return Narrower(gather_window_runs(std::move(program))).run(report != nullptr ? *report : own);
+    return Narrower(pair_operands(gather_window_runs(std::move(program)))).run(report != nullptr ? *report : own);
 }
 
 }  // namespace tilewright

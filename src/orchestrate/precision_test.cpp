@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "orchestrate/paired_operands.h"
 #include "orchestrate/window_runs.h"
 
 namespace tilewright {
@@ -40,9 +41,16 @@ Program parsed(const std::string& text) {
     return p;
 }
 
-double difference(const Program& a, const Program& b) {
+/// -1, 0 and 1, whose products and short sums bf16 represents.
+Tensor signs(const Program& p, ValueId v) {
+    Tensor t(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()));
+    for (int64_t i = 0; i < t.count(); ++i) t.set(i, static_cast<double>((i * 7 + i / 5) % 3) - 1);
+    return t;
+}
+
+double difference(const Program& a, const Program& b, bool whole = false) {
     std::vector<Tensor> inputs;
-    for (const ValueId v : a.inputs) inputs.push_back(numbers(a, v, 1));
+    for (const ValueId v : a.inputs) inputs.push_back(whole ? signs(a, v) : numbers(a, v, 1));
     const Tensor x = interpret(a, inputs)[0], y = interpret(b, inputs)[0];
     double largest = 0, off = 0;
     for (int64_t i = 0; i < x.count(); ++i) {
@@ -103,7 +111,7 @@ TEST(NarrowOperands, KeepsWhatStatisticsAreComputedFromInF32) {
 }
 
 TEST(NarrowOperands, LeavesProductsThatDoNotFitTileRegisters) {
-    // Odd sums, few columns, and no weights.
+    // Odd sums, and few columns.
     for (const char* text : {R"TW(  input x: f32[64, 33]
   input w1: f32[33, 64]
   y: f32[64, 64] = [64, 64] sum(i2 < 33) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; y Op
@@ -113,13 +121,44 @@ TEST(NarrowOperands, LeavesProductsThatDoNotFitTileRegisters) {
   input w1: f32[32, 8]
   y: f32[64, 8] = [64, 8] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; y Op
   output y
-)TW",
-                             R"TW(  input x: f32[64, 32]
-  input z: f32[32, 64]
-  y: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = z[i2, i1]  ; y Op
-  output y
 )TW"})
         EXPECT_EQ(print(narrow_operands(parsed(text), with_tiles())), print(parsed(text)));
+}
+
+/// Attention's products over `n` keys of 32 elements: s = q k', then y = s v.
+std::string attention(int n) {
+    return fmt::format(R"TW(  input q: f32[2, 40, 32]
+  input k: f32[2, {0}, 32]
+  input v: f32[2, {0}, 48]
+  s: f32[2, 40, {0}] = [2, 40, {0}] sum(i3 < 32) mul(@0, @1) where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]  ; s Op
+  y: f32[2, 40, 48] = [2, 40, 48] sum(i3 < {0}) mul(@0, @1) where @0 = s[i0, i1, i3], @1 = v[i0, i3, i2]  ; y Op
+  output y
+)TW",
+                       n);
+}
+
+TEST(PairOperands, CopiesTheRightFactorsOfComputedTensorsIntoPairs) {
+    const Program p = parsed(attention(64));
+    const PairedOperands paired = pair_operands(p);
+    EXPECT_EQ(verify(paired.program), std::vector<std::string>());
+    EXPECT_EQ(paired.products.size(), 2U);
+    EXPECT_THAT(print(paired.program), HasSubstr("s.pairs: bf16[2, 16, 64, 2]"));
+    EXPECT_THAT(print(paired.program), HasSubstr("y.pairs: bf16[2, 32, 48, 2]"));
+    NarrowedOperands report;
+    const Program narrow = narrow_operands(p, with_tiles(), &report);
+    EXPECT_EQ(verify(narrow), std::vector<std::string>());
+    EXPECT_EQ(report.products, 2U);
+    EXPECT_THAT(print(narrow), HasSubstr("  s: bf16[2, 40, 64]"));
+    EXPECT_EQ(difference(p, narrow, true), 0);
+}
+
+TEST(PairOperands, PadsASumThatNoStepDivides) {
+    const Program p = parsed(attention(37));
+    const Program paired = pair_operands(p).program;
+    EXPECT_EQ(verify(paired), std::vector<std::string>());
+    EXPECT_THAT(print(paired), HasSubstr("y.pairs: bf16[2, 32, 48, 2]"));
+    EXPECT_THAT(print(paired), HasSubstr("y.padded: bf16[2, 40, 64]"));
+    EXPECT_EQ(difference(p, paired, true), 0);
 }
 
 TEST(NarrowOperands, HalvesTheWeightsOfProductsOfOneRow) {

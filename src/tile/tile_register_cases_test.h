@@ -69,12 +69,45 @@ load 0 access 0 layout "" padding local
 compute 0 vector n lanes 16 matrix bf16 tile [w n k] registers [h=2 w=7 n=32 k=32] order [n h w kh kw k] padding partition)TW"));
 }
 
+inline void copies_into_pairs_interleave_vectors(Collector& right) {
+    struct Copy {
+        const char *type, *shape, *read;
+        int k, registers;
+    };
+    // From rows along k, transposed in registers, and from rows along n; whole and partial tiles; zeros beyond the end.
+    for (const Copy& c : {Copy{"f32", "[37, 48]", "x[i1, i0]", 48, 16}, Copy{"bf16", "[37, 48]", "x[i1, i0]", 48, 16},
+                          Copy{"bf16", "[48, 37]", "x[i0, i1]", 48, 2}, Copy{"f32", "[48, 37]", "x[i0, i1]", 48, 4},
+                          Copy{"f32", "[37, 42]", "x[i1, i0]", 42, 16},
+                          Copy{"f32", "[45, 37]", "x[i0, i1] when -i0 + 44 >= 0 else 0", 64, 2},
+                          Copy{"bf16", "[37, 45]", "x[i1, i0] when -i0 + 44 >= 0 else 0", 64, 16}})
+        right(kernel(fmt::format(R"TW(program pairs {{
+  input x: {0}{1}
+  y: bf16[{3}, 37, 2] = [{2}, 37] -> [i0 // 2, i1, i0 % 2] @0 where @0 = {4}  ; y ""
+  output y
+}})TW",
+                                 c.type, c.shape, c.k, c.k / 2, c.read),
+                     fmt::format("axes k=\"{0}\" n=\"37\"\nstage 0 over [k n]\ncompute 0 vector n lanes 16 registers "
+                                 "[k={1} n=16] order [k n] padding partition",
+                                 c.k, c.registers)));
+    // Three channels and a column of zeros, vectors along the columns.
+    right(kernel(R"TW(program channels {
+  input x: f32[3, 5, 37]
+  y: bf16[5, 148] = [5, 37, 4] -> [i0, 4*i1 + i2] @0 where @0 = x[i2, i0, i1] when -i2 + 2 >= 0 else 0  ; y ""
+  output y
+})TW",
+                 R"TW(axes h="5" w="37" c="4"
+stage 0 over [h w c]
+compute 0 vector w lanes 16 registers [w=16 c=4] order [h w c] padding partition)TW"));
+}
+
 inline std::vector<Group> on_tile_registers() {
-    Collector rests, partial, windows;
+    Collector rests, partial, windows, pairs;
+    copies_into_pairs_interleave_vectors(pairs);
     products_on_tile_registers_have_rests_of_rows_and_columns(rests);
     partial_sums_of_tile_registers_are_kept_in_the_result(partial);
     windows_on_tile_registers_share_a_padded_copy(windows);
-    return {{"products_on_tile_registers_have_rests_of_rows_and_columns", rests.cases},
+    return {{"copies_into_pairs_interleave_vectors", pairs.cases},
+            {"products_on_tile_registers_have_rests_of_rows_and_columns", rests.cases},
             {"partial_sums_of_tile_registers_are_kept_in_the_result", partial.cases},
             {"windows_on_tile_registers_share_a_padded_copy", windows.cases}};
 }

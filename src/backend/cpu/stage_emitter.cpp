@@ -25,6 +25,7 @@ class StageEmitter : public StageMatrix {
         decide_first_last();
         find_cuts();
         find_map();
+        find_blocks();
         enter_tiles();
         spatial_loops(0);
         leave_tiles();
@@ -151,7 +152,7 @@ class StageEmitter : public StageMatrix {
                 for (const Coords& p : tile)
                     if (!between)
                         store(p, evaluate(e_.body, body_mask_, e_.body.root(), p, {}));
-                    else if (p[*between] == 0)
+                    else if (p[between->axis] % between->points == 0)
                         store_interleaved(p, *between);
             });
             return;
@@ -181,31 +182,60 @@ class StageEmitter : public StageMatrix {
         forget();
     }
 
-    /// The axis whose points lie between neighbouring lanes of the result, all of them in the register tile:
-    ///     y[4 * w + c], lanes along w, 4 points of c
-    std::optional<size_t> interleaved_axis() {
+    /// An axis of whose points `points` neighbours lie between neighbouring lanes of the result, all in the register
+    /// tile:
+    ///     y[4 * w + c], lanes along w: 4 of c;   y[k // 2, n, k % 2], lanes along n: 2 of k
+    struct Interleaved {
+        size_t axis = 0;
+        int64_t points = 1;
+    };
+    std::optional<Interleaved> interleaved_axis() {
         if (!has_vector_ || tail_mask_ != nullptr || is_clamped() || non_temporal_) return std::nullopt;
         const Coords origin(n_axes_, 0);
         const Expr offset = out_offset(origin, job_.out);
         const auto lanes = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
-        if (!lanes || !lanes->coefficient.is_constant() || lanes->coefficient.constant() > kMostSpread)
+        if (!lanes || !lanes->coefficient.is_constant() || lanes->coefficient.constant() < 2 ||
+            lanes->coefficient.constant() > kMostSpread)
             return std::nullopt;
+        const int64_t points = lanes->coefficient.constant();
         for (size_t u = 0; u < e_.spatial; ++u) {
-            if (u == va_ || regs_[u] < 2 || !lanes->coefficient.is_constant(regs_[u])) continue;
-            Coords next = origin;
-            next[u] = 1;
-            if (simplify(out_offset(next, job_.out) - offset, ranges_).is_constant(1)) return u;
+            if (u == va_ || regs_[u] < points || regs_[u] % points != 0) continue;
+            const auto adjoins = [&](int64_t i) {
+                Coords next = origin;
+                next[u] = i;
+                return simplify(out_offset(next, job_.out) - offset, ranges_).is_constant(i);
+            };
+            bool adjoining = true;
+            for (int64_t i = 1; i < points; ++i) adjoining = adjoining && adjoins(i);
+            if (adjoining) return Interleaved{u, points};
         }
         return std::nullopt;
     }
 
-    /// Stores the vectors of all points of axis u at p as contiguous memory: lane 0 of each, lane 1 of each, ...
-    void store_interleaved(const Coords& p, size_t u) {
-        const auto count = static_cast<size_t>(regs_[u]), lanes = static_cast<size_t>(lanes_);
+    /// Axes that the result addresses in blocks within the register tile are iterated in whole tiles, so that positions
+    /// in a block are known:  y[k // 2, n, k % 2], 16 points of k in the tile
+    void find_blocks() {
+        if (e_.reducer != Reducer::None || e_.output_index.empty()) return;
+        for (size_t u = 0; u < e_.spatial; ++u) {
+            const int64_t tile = register_tile(u);
+            const Expr self = axis(static_cast<uint32_t>(u));
+            const bool blocked = std::any_of(e_.output_index.begin(), e_.output_index.end(), [&](Expr i) {
+                return uses(i, *self.as_var()) && !linear_in(i, *self.as_var());
+            });
+            if (u == va_ || !blocked || tile < 2 || !cuts_[u].empty() || axis_ranges_[u].lo_multiple % tile != 0)
+                continue;
+            period_[u] = tile;
+            bind_axis(u, axis_ranges_[u].lo);
+        }
+    }
+
+    /// Stores the vectors of the points from p on as contiguous memory: lane 0 of each, lane 1 of each, ...
+    void store_interleaved(const Coords& p, const Interleaved& between) {
+        const auto count = static_cast<size_t>(between.points), lanes = static_cast<size_t>(lanes_);
         std::vector<llvm::Value*> parts;
         for (size_t i = 0; i < count; ++i) {
             Coords at = p;
-            at[u] = static_cast<int64_t>(i);
+            at[between.axis] += static_cast<int64_t>(i);
             parts.push_back(
                 to_storage(b_, job_.out.storage, widen(evaluate(e_.body, body_mask_, e_.body.root(), at, {}))));
         }

@@ -62,11 +62,20 @@ bool OperandWalks::reused_along(size_t a, size_t vector) const {
                        [&](uint32_t k) { return walks[k].depends(vector) && !walks[k].depends(a); });
 }
 
-std::optional<size_t> OperandWalks::interleaved_axis(size_t vector) const {
+std::optional<OperandWalks::Interleaved> OperandWalks::interleaved_axis(size_t vector) const {
     const int64_t apart = vector < e.spatial && e.reducer == Reducer::None ? result().spread(vector) : 0;
-    if (apart < kLeastInterleaved) return std::nullopt;
-    for (size_t u = 0; u < e.spatial; ++u)
-        if (u != vector && result().unit(u) && e.extents[u].is_constant(apart)) return u;
+    if (apart < 2) return std::nullopt;
+    ValueId out;
+    for (const Primitive& p : stages.primitives)
+        if (p.expr() == &e) out = p.outputs[0];
+    for (size_t u = 0; u < e.spatial; ++u) {
+        if (u == vector) continue;
+        if (result().unit(u) && e.extents[u].is_constant(apart) && apart >= kLeastInterleaved)
+            return Interleaved{u, apart};
+        if (result().strides[u] || !fixed(u) || extent(u) % apart != 0) continue;
+        const auto within = lane_stride(stages, e, out, result_index(e), u, static_cast<int>(apart));
+        if (within && within->is_constant(1)) return Interleaved{u, apart};
+    }
     return std::nullopt;
 }
 

@@ -63,8 +63,12 @@ struct OperandWalks {
     bool reused_along(size_t a, size_t vector) const;
     /// The axis whose few points lie between neighbours along `vector` in the result of a copy or of elementwise code:
     /// the register tile holds all of them, and their vectors are interleaved into contiguous stores.
-    ///     y[w, c] = x[c, w], c < 4, vectors along w: c
-    std::optional<size_t> interleaved_axis(size_t vector) const;
+    ///     y[w, c] = x[c, w], c < 4, vectors along w: c;   y[k // 2, n, k % 2] = x[k, n], vectors along n: k, by two
+    struct Interleaved {
+        size_t axis = 0;
+        int64_t points = 0;
+    };
+    std::optional<Interleaved> interleaved_axis(size_t vector) const;
     /// The axis along which an operand is contiguous where vectors along `vector` run across it: blocks of lanes x
     /// lanes are loaded row by row and transposed in registers. Copies and elementwise code only.
     std::optional<size_t> transposed_axis(const OperandWalk& w, size_t vector) const;

@@ -160,11 +160,11 @@ void tile_elementwise(const OperandWalks& w, StageChoice& choice) {
             choice.strip = kStripVectors * lanes;
     }
     const auto interleaved = w.interleaved_axis(vector);
-    if (interleaved) micro.registers[*interleaved] = w.extent(*interleaved);
+    if (interleaved) micro.registers[interleaved->axis] = interleaved->points;
     const int64_t wide = std::max<int64_t>(1, w.extent(vector) / lanes);
     const bool light = w.e.accesses.size() <= 3 && w.e.body.nodes().size() <= 12 && !choice.transposed && !interleaved;
     micro.registers[vector] = std::min<int64_t>(wide, light ? 2 : 1) * lanes;
-    if (choice.transposed) micro.registers[*choice.transposed] = lanes;
+    if (choice.transposed) micro.registers[*choice.transposed] = lanes;  // a multiple of what is interleaved
 }
 
 /// Reductions whose vectors run along the result.

@@ -16,6 +16,14 @@ namespace tilewright {
 
 namespace {
 
+/// Whether the result addresses the axis in blocks, in which a cut would separate points of one vector.
+///     y[k // 2, n, k % 2]: k
+bool in_blocks(const TensorExpr& e, size_t a) {
+    const Var self{VarKind::Axis, static_cast<uint32_t>(a)};
+    return e.reducer == Reducer::None && std::any_of(e.output_index.begin(), e.output_index.end(),
+                                                     [&](Expr i) { return uses(i, self) && !linear_in(i, self); });
+}
+
 /// Per axis, the points at which its loops are cut.
 std::vector<std::vector<Expr>> cuts_at(const StageSite& s, const std::optional<std::vector<size_t>>& only) {
     const TensorExpr& e = *s.expr;
@@ -30,7 +38,7 @@ std::vector<std::vector<Expr>> cuts_at(const StageSite& s, const std::optional<s
     q.expr = &e;
     q.ranges = &ranges;
     for (size_t a = 0; a < e.spatial; ++a)
-        q.may_cut.push_back((!s.vector_axis(a) || s.axes[a].full) &&
+        q.may_cut.push_back((!s.vector_axis(a) || s.axes[a].full) && !in_blocks(e, a) &&
                             (!only || std::find(only->begin(), only->end(), a) != only->end()));
     for (const OperandSite& operand : s.operands) q.checked.push_back(operand.checked);
     for (size_t a = 0; a < e.extents.size(); ++a)
