@@ -79,7 +79,19 @@ class COptions(ctypes.Structure):
                 ("measure", ctypes.c_int32), ("measure_seconds", ctypes.c_double), ("sample_count", ctypes.c_size_t),
                 ("sample_names", ctypes.POINTER(ctypes.c_char_p)), ("sample_sizes", ctypes.POINTER(ctypes.c_int64)),
                 ("cache_folder", ctypes.c_char_p), ("user", ctypes.c_void_p), ("log", ctypes.c_void_p),
-                ("cancelled", ctypes.c_void_p), ("precision", ctypes.c_int32)]
+                ("cancelled", ctypes.c_void_p), ("precision", ctypes.c_int32), ("range_count", ctypes.c_size_t),
+                ("range_names", ctypes.POINTER(ctypes.c_char_p)), ("ranges", ctypes.POINTER(ctypes.c_char_p))]
+
+
+class CCounts(ctypes.Structure):
+    """tilewright_counts."""
+    _fields_ = [("struct_size", ctypes.c_size_t)] + [
+        (name, ctypes.c_uint64) for name in ("runs", "compilations", "preparations", "recalled", "memory_plans",
+                                             "dispatches", "bytes_copied")]
+
+
+def c_strings(texts):
+    return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
 
 
 class Library:
@@ -100,21 +112,30 @@ class Library:
 
 
 class CompiledModel:
-    """threads: the number that the code is planned for; 0: all CPUs. It runs on any number."""
+    """threads: the number that the code is planned for; 0: all CPUs. It runs on any number. dims: sizes by name, which
+    fix dimensions; ranges: texts by name ("1..512")."""
 
-    def __init__(self, library, path, threads=0, precision="f32"):
+    def __init__(self, library, path, threads=0, precision="f32", dims=None, ranges=None):
         self.library, self.handle = library, ctypes.c_void_p()
         start = time.perf_counter()
         options = COptions(struct_size=ctypes.sizeof(COptions), threads=threads,
                            precision=PRECISIONS.index(precision))
+        dims, ranges = dims or {}, ranges or {}
+        options.dim_count, options.dim_names = len(dims), c_strings(list(dims))
+        options.dim_sizes = (ctypes.c_int64 * len(dims))(*dims.values())
+        options.range_count, options.range_names = len(ranges), c_strings(list(ranges))
+        options.ranges = c_strings(list(ranges.values()))
         library.call("compile_file", str(path).encode(), ctypes.byref(options),
                      ctypes.byref(self.handle))
         self.seconds = time.perf_counter() - start
         io = CIo()
-        self.inputs = []
+        self.inputs, self.declared = [], []  # declared: (name, numpy's type, [size or name])
         for k in range(library.c.tilewright_input_count(self.handle)):
             library.call("input", self.handle, ctypes.c_size_t(k), ctypes.byref(io))
             self.inputs.append(io.name.decode())
+            self.declared.append((io.name.decode(), NAMES[io.dtype],
+                                  [io.dims[d] if io.dims[d] >= 0 else io.dim_names[d].decode()
+                                   for d in range(io.rank)]))
         self.outputs = library.c.tilewright_output_count(self.handle)
 
     def close(self):
@@ -141,6 +162,11 @@ class Session:
 
     def run(self, tensors):
         self.model.library.call("run", self.handle, tensors, ctypes.c_size_t(len(tensors)))
+
+    def counts(self):
+        counts = CCounts(struct_size=ctypes.sizeof(CCounts))
+        self.model.library.call("session_counts", self.handle, ctypes.byref(counts))
+        return {name: getattr(counts, name) for name, _ in CCounts._fields_[1:]}
 
     def results(self):
         out = []

@@ -184,7 +184,13 @@ typedef struct tilewright_options {
     void (*log)(void* user, tilewright_severity severity, const char* message);
     int32_t (*cancelled)(void* user); /* called before each pass and measurement; non-zero: ends the compilation with
                                          TILEWRIGHT_CANCELLED */
-    int32_t precision;       /* TILEWRIGHT_F32_PRODUCTS or TILEWRIGHT_BF16_PRODUCTS */
+    int32_t precision;                /* TILEWRIGHT_F32_PRODUCTS or TILEWRIGHT_BF16_PRODUCTS */
+    size_t range_count; /* declares ranges of named dimensions of inputs, which stay dynamic: range_names[i] has the
+                           sizes ranges[i], such as "1..512", "1..512:8,64,128@3" (sizes for which kernels are
+                           made, with weights behind '@') or "1.." (no upper end). A run with a size outside is an
+                           error. Undeclared dimensions have any size */
+    const char* const* range_names;
+    const char* const* ranges;
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {
@@ -296,6 +302,22 @@ static inline tilewright_run_options tilewright_default_run_options(void) {
 TILEWRIGHT_API tilewright_status tilewright_run_with(tilewright_session* session, const tilewright_tensor* inputs,
                                                      size_t input_count, const tilewright_run_options* options,
                                                      tilewright_error** error);
+
+/* What a session has done beside running kernels, since it was created. Once input sizes repeat, only `runs`,
+ * `recalled` and `bytes_copied` grow. `struct_size`: sizeof(tilewright_counts), set by the caller. */
+typedef struct tilewright_counts {
+    size_t struct_size;
+    uint64_t runs;
+    uint64_t compilations; /* of the strict program, for inputs that do not suit the numerics of the model */
+    uint64_t preparations; /* of input sizes that were not among the last 16 */
+    uint64_t recalled;     /* sizes that were among the last 16, but not those of the run before */
+    uint64_t memory_plans;
+    uint64_t dispatches;   /* choices by size among several ways to compute the same values */
+    uint64_t bytes_copied; /* by the session, not by kernels: outputs, and what loops and branches carry */
+} tilewright_counts;
+
+TILEWRIGHT_API tilewright_status tilewright_session_counts(const tilewright_session* session, tilewright_counts* counts,
+                                                           tilewright_error** error);
 
 /* The kernels of a model's plan, their primitives and times, as `tilewright explain` prints them. `seconds`: run the
  * plan and the two it is compared with for this long each, at the sample sizes; 0: times are estimates. */

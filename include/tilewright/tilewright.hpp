@@ -99,6 +99,8 @@ struct Options {
     int threads = 0;                           ///< threads that the code is planned for; 0: the CPUs of this process
     std::string isa;                           ///< "avx2", "avx512", or "" for the best one of this machine
     std::map<std::string, std::int64_t> dims;  ///< fixes named dimensions of inputs; other names throw
+    /// Declares ranges of dimensions that stay dynamic: "1..512:8,64,128@3". See tilewright_options::ranges.
+    std::map<std::string, std::string> ranges;
     bool keep_subnormals = false;              ///< compute with subnormal numbers, which are flushed to 0 otherwise
     tilewright_numerics numerics = TILEWRIGHT_NUMERICS_DEFAULT;
     tilewright_precision precision = TILEWRIGHT_F32_PRODUCTS;
@@ -142,6 +144,13 @@ class COptions {
         c_.dim_count = dim_names_.size();
         c_.dim_names = dim_names_.data();
         c_.dim_sizes = dim_sizes_.data();
+        for (const auto& range : options.ranges) {
+            range_names_.push_back(range.first.c_str());
+            ranges_.push_back(range.second.c_str());
+        }
+        c_.range_count = ranges_.size();
+        c_.range_names = range_names_.data();
+        c_.ranges = ranges_.data();
         c_.keep_subnormals = options.keep_subnormals ? 1 : 0;
         c_.numerics = options.numerics;
         c_.precision = options.precision;
@@ -174,7 +183,7 @@ class COptions {
         }
     }
 
-    std::vector<const char*> dim_names_, sample_names_;
+    std::vector<const char*> dim_names_, sample_names_, range_names_, ranges_;
     std::vector<std::int64_t> dim_sizes_, sample_sizes_;
     tilewright_options c_;
 };
@@ -308,6 +317,16 @@ class Session {
             outputs.push_back(detail::viewed(t));
         }
         return outputs;
+    }
+
+    /// What the session has done beside running kernels. See tilewright_counts.
+    tilewright_counts counts() const {
+        tilewright_counts c;
+        c.struct_size = sizeof c;
+        tilewright_error* error = nullptr;
+        const tilewright_status status = tilewright_session_counts(handle_.get(), &c, &error);
+        detail::check(status, error);
+        return c;
     }
 
   private:

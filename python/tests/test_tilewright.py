@@ -245,6 +245,16 @@ class Errors(unittest.TestCase):
         self.assertIsInstance(caught.exception, tw.Error)
         return caught.exception
 
+    def test_sizes_outside_of_a_declared_range_are_refused(self):
+        for dims in ({"N": (1, 4)}, {"N": (1, 4, [1, (4, 3)])}, {"N": "1..4:1,4@3"}):
+            session = tw.compile(models.sum_and_relu(), dims=dims)
+            session(np.ones((4, 3), np.float32), np.ones((4, 3), np.float32))
+            with self.subTest(dims=dims), self.assertRaises(tw.Error) as caught:
+                session(np.ones((9, 3), np.float32), np.ones((9, 3), np.float32))
+            self.assertIn("dimension N = 9, and the model is compiled for 1 to 4", str(caught.exception))
+        self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), dims={"N": range(1, 4)}))
+        self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), dims={"N": (4, 1)}))
+
     def test_texts_and_hints_are_the_tools(self):
         e = self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), dims={"M": 3}))
         self.assertEqual(e.message, "dimension 'M' = 3: no input of the model has a dimension 'M'")

@@ -90,6 +90,7 @@ class SessionOptions(_Fields):
     measure: bool
     measure_seconds: float
     sample_sizes: dict[str, int]
+    ranges: dict[str, str]
     cache: bool
     cache_folder: str
 
@@ -118,6 +119,7 @@ class SessionOptions(_Fields):
         "measure": False,
         "measure_seconds": 60.0,
         "sample_sizes": {},
+        "ranges": {},
         "cache": True,
         "cache_folder": "",
         "_dims": {},
@@ -165,6 +167,7 @@ class SessionOptions(_Fields):
         o.threads = int(self.intra_op_num_threads)
         o.isa = self.isa
         o.dims = dict(self._dims)
+        o.ranges = {name: str(text) for name, text in self.ranges.items()}
         o.check_values = bool(self.check_values)
         o.measure = bool(self.measure)
         o.measure_seconds = float(self.measure_seconds)

@@ -13,12 +13,27 @@ from ._options import SessionOptions
 from ._session import InferenceSession, call_with_model, read_model
 
 
+def _range_text(given: Any) -> str:
+    """The text of a range: (1, 512) and (1, None) are 1..512 and 1.., (1, 512, [8, (128, 3)]) is 1..512:8,128@3."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, range):
+        raise InvalidArgument(f"dims has {given}", "write a tuple: (least, most) or (least, most, samples)")
+    least, most, *samples = given
+    text = f"{least}..{'' if most is None else most}"
+    weighted = [s if isinstance(s, tuple) else (s, 1) for s in (samples[0] if samples else [])]
+    return text + (":" if weighted else "") + ",".join(f"{s}@{w}" for s, w in weighted)
+
+
 def _options(options: dict[str, Any]) -> SessionOptions:
     made = SessionOptions()
     options = dict(options)
     made.intra_op_num_threads = options.pop("threads", 0)
     for name, size in options.pop("dims", {}).items():
-        made.add_free_dimension_override_by_name(name, size)
+        if isinstance(size, (str, tuple, range)):
+            made.ranges[name] = _range_text(size)
+        else:
+            made.add_free_dimension_override_by_name(name, size)
     if options.pop("keep_subnormals", False):
         made.add_session_config_entry("session.set_denormal_as_zero", "0")
     for name, value in options.items():
@@ -32,7 +47,8 @@ def _options(options: dict[str, Any]) -> SessionOptions:
 def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
     """Compiles a model: a path, the bytes of a file, or an onnx.ModelProto.
 
-    Options: threads, dims (sizes that fix named dimensions), isa ('avx2', 'avx512'), numerics ('default', 'strict',
+    Options: threads, dims (by named dimension: a size that fixes it; or the range in which it stays dynamic, (least,
+    most), (least, most, samples) or "1..512:8,64,128@3"), isa ('avx2', 'avx512'), numerics ('default', 'strict',
     'fast'), precision ('f32', or 'bf16' for products on AMX), keep_subnormals, check_values, orchestrate ('greedy',
     'optimal'), measure, measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache (True),
     cache_folder, log_severity_level.

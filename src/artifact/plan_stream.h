@@ -57,6 +57,8 @@ class PlanStream {
             values_ = program.values.size();
         });
         s_.list(p.slices, [&](auto& slices) { this->slices(slices, p); });
+        s_.list(p.regions, [&](auto& region) { this->region(region); });
+        check_ways(p);
         --depth_;
     }
 
@@ -132,7 +134,7 @@ class PlanStream {
     }
 
     void requirement(F<Requirement> r) {
-        s_.enumerator(r.kind, Requirement::Kind::AtLeast);
+        s_.enumerator(r.kind, Requirement::Kind::Declared);
         s_.expr(r.a);
         s_.expr(r.b);
         s_.text(r.what);
@@ -170,6 +172,34 @@ class PlanStream {
         s_.require(c.results <= c.tensors.size(), "results among a kernel's tensors");
         s_.list(c.products, [this](auto& extents) { dims(extents); });
         s_.text(c.name);
+        way(c);
+    }
+
+    void way(F<KernelCall> c) {
+        bool there = c.way.has_value();
+        s_.flag(there);
+        if (!there) return;
+        if constexpr (Stream::kReads) c.way.emplace();
+        s_.number(c.way->region);
+        s_.number(c.way->way);
+    }
+
+    void region(F<Region> r) {
+        s_.text(r.name);
+        Field<Stream, Dispatch> d = r.dispatch;
+        dims(d.keys);
+        s_.list(d.cuts, [this](auto& cuts) { s_.list(cuts, [this](auto& cut) { s_.integer(cut); }); });
+        s_.list(d.table, [this](auto& way) { s_.number(way); });
+        s_.list(d.needs, [this](auto& needs) { dims(needs); });
+        s_.number(d.otherwise);
+        s_.require(d.faults().empty(), "a complete table of ways");
+    }
+    void check_ways(const Plan& p) {
+        for (const Step& step : p.steps)
+            if (const auto* call = std::get_if<KernelCall>(&step.what); call != nullptr && call->way)
+                s_.require(call->way->region < p.regions.size() &&
+                               call->way->way < p.regions[call->way->region].dispatch.ways(),
+                           "a way of a region of the plan");
     }
 
     void primitive(F<Primitive> p) {

@@ -61,6 +61,7 @@ std::string text_of(const PipelineOptions& o) {
         b.kernel_nodes, b.most_sets, b.most_outputs, b.seconds, b.published_form, b.most_measured,
         to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision));
     for (const auto& [name, size] : c.dims) text += fmt::format("dim {} {}\n", name, size);
+    for (const auto& [name, range] : c.ranges) text += fmt::format("dim {} {}\n", name, to_string(range));
     text += o.rewrite ? rewrite_options_text(*o.rewrite) : "no rewrites\n";
     return text;
 }

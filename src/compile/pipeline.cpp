@@ -46,6 +46,9 @@ std::unique_ptr<CompiledModel::Impl> new_model() {
     return out;
 }
 
+/// Combinations of dynamic sizes that kernels are made for.
+constexpr size_t kMostSamples = 6;
+
 /// What the passes read and write.
 struct State {
     std::optional<Model> model;
@@ -62,6 +65,8 @@ struct State {
     double scheduled_before_ms = 0;        ///< of the schedules
     OrchestrationReport selection;
     joint::Report tuned_layouts;
+    std::vector<SizeSample> samples;             ///< of dynamic sizes, from `isolate_bodies` on
+    std::vector<dynamic::RegionReport> regions;  ///< decisions of `merge_ways`
     std::unique_ptr<CompiledModel::Impl> out = new_model();
 
     Passes::Subject subject();
@@ -90,6 +95,7 @@ Passes::Subject State::subject() {
 LowerOptions lowering_options(const CompileOptions& options) {
     LowerOptions o;
     o.dims = options.dims;
+    o.ranges = options.ranges;
     o.check_values = options.check_values;
     o.check_inputs = !options.gpu;  // a step of the host would keep the rest from being one graph
     return o;
@@ -153,7 +159,12 @@ bool confirms(const CompileOptions& c) { return (c.measure || (c.layouts && c.jo
 void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateOptions* planning) {
     const CompileOptions& c = options.compile;
     describe_interface(*s.out, s.program, c);
+    if (planning == nullptr) {  // rewrites may have made another program
+        s.program.at_most = s.lowered.at_most;
+        s.program.assumed = s.lowered.assumed;
+    }
     s.lowered = {};
+    s.samples = size_samples(s.program, planning != nullptr ? planning->ranges : c.ranges, kMostSamples);
     if (options.keep_rewritten) s.rewritten = s.program;
     if (planning != nullptr) {
         s.planning = *planning;
@@ -169,6 +180,17 @@ void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateO
     // Bodies stay as they are from here on: passes that remove dead code find none in them.
     s.unit = make_unit(numbered(eliminate_dead_code(std::move(s.program))), s.planning, true);
     s.program = {};
+}
+
+/// Ways are compared by estimates.
+void merge_ways(State& s) {
+    const Target& target = s.planning.scheduling.target;
+    dynamic::MergeOptions options;
+    options.samples = s.samples;
+    options.seconds = [&](const TileProgram& kernel, const Bindings& sizes) {
+        return estimate(kernel, target, sizes).seconds + kKernelSeconds;
+    };
+    s.unit->each_with_ways([&](Unit& u) { merge_ways(u, options, s.regions); });
 }
 
 RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules);
@@ -246,6 +268,9 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
          each([&s](Unit& u) { apply_layouts(u, s.planning.scheduling.target); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
+    pass({"sample_sizes", "dynamic sizes are planned for sample by sample (DietCode)",
+          how.fuse && !gpu && !select && !s.samples.empty()},
+         [&] { s.unit->each_with_ways([&](Unit& u) { sample_sizes(u, s.samples); }); });
     pass({"fuse_rows", "kernels that share rows become one", how.fuse},
          each([](Unit& u) { u.grouped.groups = fuse_rows(u.grouped.program, u.limits); }));
     pass({"fuse_gemm_chains", "products that feed each other become one kernel (MCFuser)", how.fuse},
@@ -271,6 +296,8 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
              for (std::optional<TileProgram>& kernel : u.programs)
                  if (kernel) kernel = annotate(std::move(*kernel), annotate_options(s.planning.scheduling.target));
          }));
+    pass({"merge_ways", "plans for samples become one that chooses kernels by size (DietCode)", true, true},
+         [&] { merge_ways(s); });
     pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
         s.out->plan = merge_kernels(*s.unit, s.out->sources->kernels);
         s.out->plan.schedule_ms = s.schedules->spent_ms() - s.scheduled_before_ms;
@@ -317,6 +344,13 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     check_pass_names(options.passes, options.compile.skip);
     for (const auto& [name, size] : options.compile.dims)
         require_dimension(name, fmt::format("dimension {} = {}", quoted_name(name), size), dimension_names(model));
+    for (const auto& [name, range] : options.compile.ranges) {
+        const std::string setting = fmt::format("dimension {} = {}", quoted_name(name), to_string(range));
+        require_dimension(name, setting, dimension_names(model));
+        if (options.compile.dims.count(name) != 0)
+            throw OptionError(fmt::format("{}: it is {} already", setting, options.compile.dims.at(name)),
+                              "give a dimension one size or one range");
+    }
     complete_machine(options.compile);
     if (options.compile.precision == Precision::BF16 && !options.compile.gpu &&
         options.compile.orchestrator == Orchestrator::Optimal)

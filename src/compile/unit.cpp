@@ -13,6 +13,7 @@
 #include "orchestrate/operators.h"
 #include "orchestrate/options.h"
 #include "program/analysis/contraction.h"
+#include "program/transform/substitute.h"
 
 namespace tilewright {
 
@@ -26,6 +27,14 @@ std::string name_of(const Program& program, const KernelGroup& group) {
         if (name.size() > 120) return name + " ...";
     }
     return name;
+}
+
+/// "$batch = 1, $seq = 128"
+std::string sizes_text(const Program& program) {
+    std::string text;
+    for (const auto& [v, size] : program.assumed)
+        text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", Expr::var(v).text(), size);
+    return text;
 }
 
 std::vector<std::shared_ptr<const Program>> bodies_of(const Primitive& p) {
@@ -72,8 +81,13 @@ Unit make_unit(Program program, const GroupingOptions& options, bool bodies) {
     for (const Primitive& p : unit.grouped.program.primitives)
         for (const auto& body : bodies_of(p))
             if (std::none_of(unit.bodies.begin(), unit.bodies.end(),
-                             [&](const auto& b) { return b.first == body.get(); }))
-                unit.bodies.emplace_back(body.get(), std::make_shared<Unit>(make_unit(numbered(*body), options, true)));
+                             [&](const auto& b) { return b.first == body.get(); })) {
+                Program inner = numbered(*body);
+                inner.at_most = unit.grouped.program.at_most;
+                inner.assumed = unit.grouped.program.assumed;
+                unit.bodies.emplace_back(body.get(),
+                                         std::make_shared<Unit>(make_unit(std::move(inner), options, true)));
+            }
     return unit;
 }
 
@@ -105,6 +119,64 @@ void outline(Unit& unit) {
         if (unit.selects) unit.fused = without_contents(unit.grouped.program);
     }
     unit.grouped.groups = single_kernels(unit.grouped.program);
+}
+
+namespace {
+
+/// The bound of a symbol in kernels for a sample of `size`.
+int64_t bound_for(int64_t size, std::optional<int64_t> declared) {
+    constexpr int64_t kTimes = 4, kLeast = 64, kFew = 4096;
+    if (declared && *declared <= kFew) return *declared;
+    const int64_t most = std::max(kLeast, kTimes * size);
+    return declared ? std::min(*declared, most) : most;
+}
+
+std::shared_ptr<Unit> way_for(const Unit& unit, const SizeSample& sample, bool bounded) {
+    auto way = std::make_shared<Unit>();
+    way->grouped = unit.grouped;
+    way->limits = unit.limits;
+    way->limits.refusals = nullptr;
+    Program& p = way->grouped.program;
+    for (const auto& [v, size] : sample.sizes) {
+        p.assumed.insert_or_assign(v, size);
+        const auto known = p.at_most.find(v);
+        if (bounded)
+            p.at_most.insert_or_assign(
+                v, bound_for(size, known == p.at_most.end() ? std::nullopt : std::optional(known->second)));
+    }
+    return way;
+}
+
+}  // namespace
+
+void sample_sizes(Unit& unit, const std::vector<SizeSample>& samples) {
+    const std::set<Var> names = names_of(unit.grouped.program);
+    const auto dynamic = [&](const SizeSample& s) {
+        return std::any_of(s.sizes.begin(), s.sizes.end(),
+                           [&](const auto& size) { return names.count(size.first) != 0; });
+    };
+    if (unit.selects || samples.empty() || !dynamic(samples[0])) return;
+    unit.outlined = without_contents(unit.grouped.program);
+    const SizeSample* largest = &samples[0];
+    for (const SizeSample& s : samples) {
+        unit.ways.push_back(way_for(unit, s, true));
+        if (s.sizes > largest->sizes) largest = &s;
+    }
+    unit.ways.push_back(way_for(unit, *largest, false));
+}
+
+void merge_ways(Unit& unit, const dynamic::MergeOptions& options, std::vector<dynamic::RegionReport>& report) {
+    if (unit.ways.empty()) return;
+    std::vector<dynamic::PlannedWay> ways;
+    const auto add = [&](Unit& u) { ways.push_back({std::move(u.plan), std::move(u.programs), std::move(u.weights)}); };
+    add(unit);
+    for (const auto& way : unit.ways) add(*way);
+    dynamic::PlannedWay merged = dynamic::merge_ways(unit.outlined, std::move(ways), options, &report);
+    unit.plan = std::move(merged.plan);
+    unit.programs = std::move(merged.programs);
+    unit.weights = std::move(merged.weights);
+    unit.ways.clear();
+    unit.outlined = {};
 }
 
 void fuse_gemm_chains(Unit& unit, Schedules& schedules) {
@@ -158,6 +230,7 @@ void schedule_kernels(Unit& unit, Schedules& schedules) {
         }
         TileProgram& kernel = unit.programs.emplace_back(scheduled.program).value();
         kernel.name = kernel.stages.name = call.name;
+        dynamic::drop_unneeded_bounds(kernel);
         call.estimated_seconds = scheduled.seconds;
         call.at_least_seconds = schedules.at_least(body);
         call.measured_seconds = schedules.measured(scheduled);
@@ -215,8 +288,10 @@ std::string Unit::print() const {
         text += fmt::format("kernel {}{}\n", g.chain ? "GEMM chain " : "", name_of(grouped.program, g));
     for (size_t s = 0; s < plan.steps.size(); ++s)
         if (programs[s]) text += tilewright::print(*programs[s]);
+    for (const Region& r : plan.regions) text += fmt::format("region \"{}\": {}\n", r.name, r.dispatch.print());
     for (const Slices& x : plan.slices)
         text += fmt::format("steps {} to {} in {} slices\n", x.first, x.first + x.count - 1, x.slices);
+    for (const auto& way : ways) text += fmt::format("way for {}:\n", sizes_text(way->program())) + way->print();
     for (const auto& [body, unit] : bodies) text += "body:\n" + unit->print();
     return text;
 }
@@ -226,7 +301,9 @@ std::vector<std::string> Unit::faults() const {
     const auto add = [&](const std::vector<std::string>& more) { out.insert(out.end(), more.begin(), more.end()); };
     for (const auto& kernel : programs)
         if (kernel) add(verify(*kernel));
+    for (const auto& way : ways) add(way->faults());
     for (const auto& [body, unit] : bodies) add(unit->faults());
+    for (const Region& r : plan.regions) add(r.dispatch.faults());
     return out;
 }
 

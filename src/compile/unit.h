@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "orchestrate/dynamic/ways.h"
 #include "orchestrate/fusion_limits.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/options.h"
@@ -33,16 +34,25 @@ struct Unit {
     std::vector<std::optional<TileProgram>> programs;  ///< per step of the plan
     std::vector<std::vector<bool>> weights;            ///< per step: whether each input of its kernel is a constant
     std::vector<std::pair<const Program*, std::shared_ptr<Unit>>> bodies;  ///< of loops and branches, each once
+    Program outlined;                         ///< if there are ways: the program when they were made, without contents
+    std::vector<std::shared_ptr<Unit>> ways;  ///< the same program for other sizes, until `merge_ways`; without bodies
 
     const Program& program() const { return scheduled ? plan.program : grouped.program; }
     Unit& body(const Program* program) const;
     /// program(), with the bodies of its control flow as their units have left them.
     Program whole_program() const;
-    /// Calls `f` for this unit, then for its bodies.
+    /// Calls `f` for this unit, for its ways, then for its bodies.
     template <class F>
     void each(const F& f) {
         f(*this);
+        for (const auto& way : ways) f(*way);
         for (const auto& [body, unit] : bodies) unit->each(f);
+    }
+    /// The same without the ways.
+    template <class F>
+    void each_with_ways(const F& f) {
+        f(*this);
+        for (const auto& [body, unit] : bodies) unit->each_with_ways(f);
     }
     std::string print() const;
     std::vector<std::string> faults() const;  ///< violations that the verifiers of programs and tile programs find
@@ -58,6 +68,11 @@ void assign_layouts_first(Unit& unit, const Target& target);
 void apply_layouts(Unit& unit, const Target& target);
 /// Every tensor expression becomes a kernel of its own.
 void outline(Unit& unit);
+/// Copies of a unit whose sizes depend on the samples' symbols become its ways: one for each sample, and one for the
+/// largest without bounds of sizes. Sizes that nothing bounds are bounded in the others by some times the sample.
+void sample_sizes(Unit& unit, const std::vector<SizeSample>& samples);
+/// Merges the ways into the unit's plan. Appends what was decided to `report`.
+void merge_ways(Unit& unit, const dynamic::MergeOptions& options, std::vector<dynamic::RegionReport>& report);
 void fuse_gemm_chains(Unit& unit, Schedules& schedules);
 /// Schedules the kernel of every group and orders the steps topologically. The calls contain `at_least` and estimates.
 void schedule_kernels(Unit& unit, Schedules& schedules);

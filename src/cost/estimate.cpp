@@ -22,6 +22,7 @@ double lower_bound(const Program& stages, const Target& target, const Bindings& 
         double n = static_cast<double>(byte_size(stages.values[v].dtype));
         for (const Expr& d : stages.values[v].shape) {
             Bindings all = bindings;
+            all.insert(stages.assumed.begin(), stages.assumed.end());
             for (const Var x : variables(d)) all.try_emplace(x, 1);
             n *= static_cast<double>(std::max<int64_t>(0, evaluate(d, all)));
         }
@@ -39,7 +40,13 @@ namespace {
 class TreeEstimate {
   public:
     TreeEstimate(const TileProgram& p, const Target& target, const Bindings& bindings)
-        : p_(p), m_(target), lanes_(target.lanes(DType::F32)), tree_(walk(p)), plan_(plan_buffers(p)) {
+        : p_(p),
+          m_(target),
+          sizes_(bindings),
+          lanes_(target.lanes(DType::F32)),
+          tree_(walk(p)),
+          plan_(plan_buffers(p)) {
+        sizes_.insert(p.stages.assumed.begin(), p.stages.assumed.end());
         for (const PrimitiveId s : p.stages.primitives.ids()) models_.push_back(stage_model(p.stages, s, bindings));
         scales_ = online_scales(p.stages, online_maxima(p));
         extents_.assign(p.axes.size(), 1);
@@ -59,7 +66,8 @@ class TreeEstimate {
         }
         for (const auto& [path, store] : tree_.stores) {
             double n = static_cast<double>(byte_size(p_.stages.values[store->value].dtype)) / 4;
-            for (const Expr& d : p_.stages.values[store->value].shape) n *= static_cast<double>(assumed_extent(d));
+            for (const Expr& d : p_.stages.values[store->value].shape)
+                n *= static_cast<double>(assumed_extent(d, sizes_));
             cycles += 2 * n / lanes_ / m_.loads_per_cycle;
         }
         Estimate e;
@@ -171,6 +179,7 @@ class TreeEstimate {
 
     const TileProgram& p_;
     const CycleRates m_;
+    Bindings sizes_;
     const int lanes_;
     Walk tree_;
     BufferPlan plan_;

@@ -16,6 +16,7 @@ namespace tilewright {
 
 namespace {
 
+constexpr double kClampedRows = 2;    // the cost of a tail of clamped rows, relative to a full tile
 constexpr double kPageJump = 12;      // visible cycles of a page change in a stream from memory
 constexpr double kNearPageJump = 4;   // the same for a stream from a cache
 constexpr double kStreamsInPage = 4;  // rows of one page, read alternately, that prefetchers follow as one stream
@@ -95,16 +96,20 @@ std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_
 
 using Lengths = std::map<int64_t, double>;  ///< length of a range -> count
 
+/// Tiles along an axis: points or vectors of each, and whether it is a tail.
+using Tiles = std::map<std::pair<int64_t, bool>, double>;
+
 /// Tiles of `step` points in units of `unit`. A tail of an extent that is unknown at compile time is computed by the
 /// least of `tail_sizes` that covers it; empty: every tail has its exact size.
-Lengths tiles_of(const Lengths& ranges, int64_t step, int64_t unit, const std::vector<int64_t>& tail_sizes) {
-    Lengths tiles;
+Tiles tiles_of(const Lengths& ranges, int64_t step, int64_t unit, const std::vector<int64_t>& tail_sizes) {
+    Tiles tiles;
     for (const auto& [length, count] : ranges) {
-        if (const int64_t steps = length / step; steps > 0) tiles[step / unit] += count * static_cast<double>(steps);
+        if (const int64_t steps = length / step; steps > 0)
+            tiles[{step / unit, false}] += count * static_cast<double>(steps);
         int64_t tail = ceil_of(length % step, unit);
         if (tail == 0) continue;
         if (!tail_sizes.empty()) tail = *std::lower_bound(tail_sizes.begin(), tail_sizes.end(), tail);
-        tiles[tail] += count;
+        tiles[{tail, true}] += count;
     }
     return tiles;
 }
@@ -161,13 +166,24 @@ class ComputeModel {
         return tail_sizes(std::max<int64_t>(1, registers(a)));
     }
 
+    bool dynamic(size_t a) const { return a < s_.dynamic.size() && s_.dynamic[a]; }
+
+    /// Whether code for a tail of `points` clamps its rows to the end: it may run for fewer.
+    bool is_clamped(size_t a, int64_t points) const {
+        if (!dynamic(a)) return points > 1 && points < registers(a);
+        const std::vector<int64_t> sizes = sizes_of_tails(a);
+        const auto it = std::find(sizes.begin(), sizes.end(), points);
+        const int64_t less = it == sizes.begin() ? 0 : it[-1];
+        return it != sizes.end() && points != less + 1;
+    }
+
     /// Every combination of tile sizes along the spatial axes.
     double all_tiles(double steps, double invocations) const {
-        std::vector<Lengths> tiles;
+        std::vector<Tiles> tiles;
         std::vector<bool> unknown;  // per axis: the tail's size is unknown at compile time
         for (size_t a = 0; a < s_.spatial; ++a) {
             const int64_t unit = a == va_ ? micro_.lanes : 1;
-            const bool known = !looped_[a] || s_.cuts.empty() || s_.cuts[a].empty();
+            const bool known = !dynamic(a) && (!looped_[a] || s_.cuts.empty() || s_.cuts[a].empty());
             unknown.push_back(!known && a != va_);
             tiles.push_back(tiles_of(ranges_[a], std::max<int64_t>(registers(a), unit), unit,
                                      known || unit != 1 ? std::vector<int64_t>() : sizes_of_tails(a)));
@@ -179,9 +195,11 @@ class ComputeModel {
                 total += count * tile_cycles(s_, micro_, tile, steps, m_, clamped);
                 return;
             }
-            for (const auto& [points, times] : tiles[a]) {
-                tile[a] = points;
-                self(self, a + 1, count * times, clamped || (unknown[a] && points > 1 && points < registers(a)));
+            for (const auto& [size, times] : tiles[a]) {
+                tile[a] = size.first;
+                const bool here = unknown[a] && size.second && is_clamped(a, size.first);
+                // Rows that are clamped to a dynamic end have a pointer each.
+                self(self, a + 1, count * times * (here && dynamic(a) ? kClampedRows : 1), clamped || here);
             }
         };
         each(each, 0, invocations, false);

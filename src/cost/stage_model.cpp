@@ -198,15 +198,20 @@ constexpr size_t kTilePoints = 8;  // assumed points of a register tile for the 
 
 class Builder {
   public:
-    Builder(const Program& stages, const Bindings& bindings, int64_t assumed)
-        : stages_(stages), bindings_(bindings), assumed_(assumed) {}
+    Builder(const Program& stages, Bindings bindings, int64_t assumed)
+        : stages_(stages), bindings_(std::move(bindings)), assumed_(assumed) {
+        bindings_.insert(stages.assumed.begin(), stages.assumed.end());
+    }
 
     StageModel run(PrimitiveId id) {
         const Primitive& stage = stages_.primitives[id];
         const TensorExpr& e = *stage.expr();
         StageModel m;
         m.spatial = e.spatial;
-        for (const Expr& x : e.extents) m.extents.push_back(number(x));
+        for (const Expr& x : e.extents) {
+            m.extents.push_back(number(x));
+            m.dynamic.push_back(!x.is_constant());
+        }
         m.reduces = e.reducer != Reducer::None;
         m.product = contraction(e).has_value();
         m.body_operations = m.least_operations = body_operations(e.body) + (m.reduces && !m.product ? 1 : 0);
@@ -343,7 +348,7 @@ class Builder {
     }
 
     const Program& stages_;
-    const Bindings& bindings_;
+    Bindings bindings_;
     int64_t assumed_;
 };
 

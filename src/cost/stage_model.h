@@ -77,6 +77,7 @@ struct OperandModel {
 
 struct StageModel {
     std::vector<int64_t> extents;  ///< per axis; dynamic ones are assumed
+    std::vector<bool> dynamic;     ///< per axis: the extent is unknown at compile time
     size_t spatial = 0;
     /// Per axis, ascending: the points where conditions change and the code is cut (tile/cuts.h). Empty: none.
     std::vector<std::vector<int64_t>> cuts;
@@ -102,7 +103,8 @@ struct StageModel {
     const OperandModel& result() const { return operands.back(); }
 };
 
-/// The model of one stage. `assumed`: the extent of dynamic dimensions that `bindings` lacks.
+/// The model of one stage. `assumed`: the extent of dynamic dimensions that neither `bindings` nor `stages.assumed`
+/// has.
 StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings = {},
                        int64_t assumed = kAssumedExtent);
 

@@ -37,6 +37,20 @@ std::map<std::string, int64_t> sizes_of(size_t count, const char* const* names, 
     return out;
 }
 
+std::map<std::string, DimRange> ranges_of(const tilewright_options& o) {
+    std::map<std::string, DimRange> out;
+    if (o.range_count > 0) {
+        require_pointer(o.range_names, "options->range_names");
+        require_pointer(o.ranges, "options->ranges");
+    }
+    for (size_t i = 0; i < o.range_count; ++i) {
+        require_pointer(o.range_names[i], "options->range_names[i]");
+        require_pointer(o.ranges[i], "options->ranges[i]");
+        out[o.range_names[i]] = parse_dim_range(o.ranges[i]);
+    }
+    return out;
+}
+
 /// The library whose kernels are measured beside generated ones; null if it is not installed.
 std::shared_ptr<const cpu::KernelProvider> measured_library() {
     try {
@@ -125,6 +139,7 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     if (o.precision == TILEWRIGHT_BF16_PRODUCTS) p.compile.precision = Precision::BF16;
     p.compile.check_values = o.check_values != 0;
     p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");
+    p.compile.ranges = ranges_of(o);
     choose_kernels(o, p.compile);
     if (o.cache_folder != nullptr) {
         p.compile.code_folder = cached_code_folder(o.cache_folder);

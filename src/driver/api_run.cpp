@@ -43,6 +43,11 @@ class Use {
     std::atomic<bool>& used_;
 };
 
+void copy_output(tilewright_session& session, void* to, const void* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+    session.session.note_copied(bytes);
+}
+
 tilewright_status describe(const tilewright_model* model, Interface tilewright_model::*side, size_t index,
                            tilewright_io* io, tilewright_error** error) {
     return guarded(error, [&] {
@@ -217,6 +222,21 @@ tilewright_status tilewright_session_output(const tilewright_session* session, s
     });
 }
 
+tilewright_status tilewright_session_counts(const tilewright_session* session, tilewright_counts* counts,
+                                            tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(session, "session");
+        require_pointer(counts, "counts");
+        constexpr size_t kFirst = sizeof(tilewright_counts);
+        const size_t size = counts->struct_size;
+        if (size < kFirst) invalid("counts->struct_size is {}: expected sizeof(tilewright_counts)", size);
+        const Use use(*session);
+        const RunCounts c = session->session.counts();
+        *counts = {size,       c.runs,         c.compilations, c.preparations,
+                   c.recalled, c.memory_plans, c.dispatches,   c.bytes_copied};
+    });
+}
+
 tilewright_status tilewright_run_into(tilewright_session* session, const tilewright_tensor* inputs, size_t input_count,
                                       tilewright_tensor* outputs, size_t output_count, tilewright_error** error) {
     return guarded(error, [&] {
@@ -238,7 +258,7 @@ tilewright_status tilewright_run_into(tilewright_session* session, const tilewri
                     fmt::format("output {} needs {} bytes, and there is room for {}",
                                 quoted_name(session->compiled->outputs()[i].name), result.bytes, outputs[i].bytes);
             else if (result.bytes > 0 && result.bytes <= outputs[i].bytes)
-                std::memcpy(outputs[i].data, made.data(), result.bytes);
+                copy_output(*session, outputs[i].data, made.data(), result.bytes);
             result.data = outputs[i].data;
             outputs[i] = result;
         }

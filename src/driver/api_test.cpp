@@ -141,6 +141,53 @@ TEST_F(Api, CopiesOutputsIntoTheCallersMemory) {
     tilewright_session_free(s);
 }
 
+TEST_F(Api, RunsSizesOfADeclaredRangeAndRefusesOthers) {
+    tw::Options options;
+    options.ranges["batch"] = "1..8:1,8@2";
+    const tw::Model m = tw::Model::from_memory(bytes.data(), bytes.size(), options);
+    tw::Session session(m, 1);
+    const auto run = [&](int64_t rows) {
+        std::vector<float> x = values(static_cast<size_t>(rows * 784));
+        const tw::Tensor input{TILEWRIGHT_F32, {rows, 784}, x.data(), x.size() * sizeof(float)};
+        return session.run({input})[0].shape;
+    };
+    EXPECT_THAT(run(1), ElementsAre(1, 10));
+    EXPECT_THAT(run(8), ElementsAre(8, 10));
+    try {
+        run(9);
+        ADD_FAILURE() << "9 rows were accepted";
+    } catch (const tw::Error& e) {
+        EXPECT_THAT(e.what(), HasSubstr("dimension batch = 9, and the model is compiled for 1 to 8"));
+    }
+    options.ranges["batch"] = "8..1";
+    EXPECT_THROW(tw::Model::from_memory(bytes.data(), bytes.size(), options), tw::Error);
+    options.ranges = {{"rows", "1..8"}};
+    EXPECT_THROW(tw::Model::from_memory(bytes.data(), bytes.size(), options), tw::Error);
+}
+
+TEST_F(Api, CountsWhatASessionDoesBesideItsKernels) {
+    const tw::Model m = model();
+    tw::Session session(m, 1);
+    const auto run = [&](int64_t rows) {
+        std::vector<float> x = values(static_cast<size_t>(rows * 784));
+        session.run({tw::Tensor{TILEWRIGHT_F32, {rows, 784}, x.data(), x.size() * sizeof(float)}});
+    };
+    for (const int64_t rows : {1, 2, 1, 2, 2}) run(rows);
+    const tilewright_counts c = session.counts();
+    EXPECT_EQ(c.runs, 5u);
+    EXPECT_EQ(c.preparations, 2u);
+    EXPECT_EQ(c.recalled, 2u);
+    EXPECT_EQ(c.memory_plans, 2u);
+    EXPECT_EQ(c.compilations, 0u);
+    tilewright_counts old{};
+    Outcome o;
+    tilewright_session* s = nullptr;
+    ASSERT_EQ(tilewright_session_create(m.handle(), 1, &s, nullptr), TILEWRIGHT_OK);
+    EXPECT_EQ(tilewright_session_counts(s, &old, &o.error), TILEWRIGHT_INVALID_ARGUMENT);
+    EXPECT_THAT(o.text(), HasSubstr("counts->struct_size is 0"));
+    tilewright_session_free(s);
+}
+
 TEST_F(Api, RefusesInputsThatDoNotFit) {
     const tw::Model m = model();
     const auto width = m.inputs()[0].dims[1];

@@ -17,12 +17,34 @@ Executor::Impl::Impl(const Plan& p, ExecutionContext& c, const std::vector<Var>&
     hold_constants();
     for (const Var v : early) early_slots.push_back(context.names->slot(v));
     find_late();
+    find_shaped();
+    for (const Region& r : plan.regions) {
+        for (const Expr e : r.dispatch.keys) TW_CHECK(is_early(e), "region '{}' depends on late sizes", r.name);
+        for (const auto& needs : r.dispatch.needs)
+            for (const Expr e : needs) TW_CHECK(is_early(e), "region '{}' depends on late sizes", r.name);
+    }
     std::vector<const Requirement*> requirements;
     for (const Requirement& r : plan.program.requirements)
         (is_early(r.a) && is_early(r.b) ? early_requirements : requirements).push_back(&r);
     make_steps(std::move(requirements));
     find_order();
     find_slices();
+}
+
+void Executor::Impl::find_shaped() {
+    std::set<ValueId> used(plan.program.outputs.begin(), plan.program.outputs.end());
+    for (const Step& step : plan.steps) {
+        if (const auto* call = std::get_if<KernelCall>(&step.what)) {
+            used.insert(call->tensors.begin(), call->tensors.end());
+            continue;
+        }
+        const Primitive& p = plan.program.primitives[std::get<PrimitiveId>(step.what)];
+        const std::vector<ValueId> inputs = p.inputs();
+        used.insert(inputs.begin(), inputs.end());
+        used.insert(p.outputs.begin(), p.outputs.end());
+    }
+    for (const ValueId v : used)
+        if (v && !slots[v].late && !slots[v].constant && !slots[v].input) shaped.push_back(v);
 }
 
 void Executor::Impl::bind_inputs() {
@@ -111,6 +133,7 @@ void Executor::Impl::run() {
             continue;
         }
         const size_t s = now[0];
+        if (!runs(s)) continue;
         if (sliced_as[s] >= 0) {
             if (!runs_later(s)) run_slices(sliced[static_cast<size_t>(sliced_as[s])]);
             continue;

@@ -2,10 +2,12 @@
 // Runs a Plan: one Executor per plan and session, nested ones for bodies of control flow.
 
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "model/counters.h"
 #include "model/session.h"
 #include "program/plan.h"
 #include "runtime/arena.h"
@@ -43,12 +45,21 @@ struct ExecutionContext {
     ThreadPool* pool = nullptr;
     Names* names = nullptr;
     MemoryBudget* memory = nullptr;
+    RunCounters* counters = nullptr;
     std::byte* scratch = nullptr;  ///< one block per worker
     int64_t scratch_stride = 0;
     std::vector<StepTime>* profile = nullptr;
     double profile_start_us = 0;
     double flops = 0;
     const std::function<bool()>* cancelled = nullptr;  ///< RunControl::cancelled; may be empty
+
+    /// memcpy that is counted, and takes null pointers where there is nothing to copy: a caller's empty tensor need not
+    /// lie anywhere.
+    void copy(void* to, const void* from, size_t bytes) const {
+        if (bytes == 0) return;
+        std::memcpy(to, from, bytes);
+        counters->bytes_copied += bytes;
+    }
 };
 
 /// What OutputMemory returned for an output.

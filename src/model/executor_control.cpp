@@ -111,7 +111,7 @@ void Executor::Impl::run_if(PrimitiveId id, const If& branch, StepState& state) 
     for (size_t k = 0; k < primitive.outputs.size(); ++k) {
         const TensorView out = body.output(k);
         void* to = place_output(id, primitive.outputs[k], out.shape);
-        copy_bytes(to, out.data, static_cast<size_t>(out.count()) * byte_size(out.dtype));
+        context.copy(to, out.data, static_cast<size_t>(out.count()) * byte_size(out.dtype));
     }
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // The implementation of Executor, cut along its jobs: the sections name the files.
 
-#include <cstring>
 #include <exception>
 #include <functional>
+#include <list>
 #include <map>
 #include <set>
 #include <utility>
@@ -15,10 +15,8 @@ namespace tilewright {
 /// More than any machine has, and far from overflowing: sums of such sizes fit 63 bits.
 inline constexpr int64_t kMostBytes = int64_t{1} << 50;
 
-/// memcpy that takes null pointers where there is nothing to copy: a caller's empty tensor need not lie anywhere.
-inline void copy_bytes(void* to, const void* from, size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-}
+/// How many combinations of sizes an executor keeps the preparations of.
+inline constexpr size_t kPreparations = 16;
 
 /// The first 64-byte boundary in the storage.
 inline std::byte* aligned(std::vector<std::byte>& storage) {
@@ -31,8 +29,7 @@ struct Executor::Impl {
         void* data = nullptr;
         Shape shape;
         std::vector<std::byte> own;  ///< memory of values of data-dependent size
-        int64_t arena_offset = -1;
-        bool late = false;  ///< size not known when the plan starts
+        bool late = false;           ///< size not known when the plan starts
         bool constant = false, input = false;
         bool placed = false;                                        ///< an output that the caller has given memory for
         bool fixed() const { return constant || input || placed; }  ///< not in the arena
@@ -75,6 +72,23 @@ struct Executor::Impl {
         size_t dim;
         size_t slot;
     };
+    /// What runs on inputs of one combination of sizes share: shapes, places in the arena, and arguments of kernels.
+    struct Preparation {
+        std::vector<int64_t> early_values;                 ///< by early_slots
+        std::vector<bool> placed;                          ///< by output: Slot::placed
+        std::vector<Shape> shapes;                         ///< by shaped value
+        std::vector<std::pair<ValueId, int64_t>> offsets;  ///< in the arena
+        int64_t arena_bytes = 0;
+        struct Kernel {
+            std::vector<int64_t> names;
+            int64_t tasks = 0;
+            bool alone = false, alternates = false;
+        };
+        std::vector<Kernel> kernels;                   ///< by step; empty ones for other steps and late kernels
+        std::vector<std::vector<int64_t>> kept_bytes;  ///< by sliced steps
+        std::vector<uint32_t> ways;                    ///< by region of the plan
+        double flops = 0;
+    };
     class LoopRun;   ///< one run of a loop
     struct Outputs;  ///< of an opaque operator: places them as it names their shapes
 
@@ -91,15 +105,19 @@ struct Executor::Impl {
     std::set<Var> early;
     std::vector<const Requirement*> early_requirements;  ///< over names that are known when the plan starts
     Arena arena;
-    uint64_t arena_charged = 0;  ///< bytes of it that are charged to the budget
-    bool prepared = false;
+    uint64_t arena_charged = 0;           ///< bytes of it that are charged to the budget
+    std::list<Preparation> preparations;  ///< of the last kPreparations combinations of sizes, the latest first
+    bool prepared = false;                ///< the first of them is in effect
+    std::vector<uint32_t> ways;           ///< by region: which way the current sizes take
+    std::vector<ValueId>
+        shaped;             ///< values whose shapes a preparation has: of steps; not late, no constants, no inputs
     bool backward = false;  ///< this run does the tasks of some kernels (KernelState::alternates) in the opposite order
     std::vector<size_t> early_slots;
-    std::vector<int64_t> early_values;
     double flops = 0;
 
     Impl(const Plan& p, ExecutionContext& c, const std::vector<Var>& known);
     void bind_inputs();
+    void find_shaped();
     void hold_constants();
     /// The steps; `requirements`: those that some step's names decide.
     void make_steps(std::vector<const Requirement*> requirements);
@@ -129,10 +147,7 @@ struct Executor::Impl {
 
     TensorView view(ValueId v) const { return {plan.program.values[v].dtype, slots[v].shape, slots[v].data}; }
     int64_t bytes_of(ValueId v) const;
-    void prepare();
     void reserve_arena(int64_t bytes);
-    /// Bytes that a value takes in the arena.
-    int64_t room_for(ValueId v) const;
     void allocate_late(ValueId v);
     /// Whether the caller may say where output `i` is to be: a kernel writes it, and its size stays.
     bool can_place(size_t i) const;
@@ -146,6 +161,26 @@ struct Executor::Impl {
     /// Whether output `i` can be written to `data`: aligned, and apart from all inputs and placed outputs.
     bool is_apart(size_t i, const void* data, int64_t bytes) const;
 
+    // --- executor_prepare.cpp: what runs of equal sizes share
+
+    /// Finds the preparation for the current sizes, or makes it, and lets it take effect.
+    void prepare();
+    Preparation new_preparation();
+    std::vector<uint32_t> chosen_ways() const;
+    /// Whether the step is in a way that the current sizes take.
+    bool runs(size_t step) const {
+        const auto* call = std::get_if<KernelCall>(&plan.steps[step].what);
+        return call == nullptr || !call->way || ways[call->way->region] == call->way->way;
+    }
+    /// The lifetimes of the values that lie in the arena.
+    std::map<ValueId, BufferLife> lives() const;
+    /// By step: when it runs, by position in `order`.
+    std::vector<int64_t> times() const;
+    void apply(const Preparation& p);
+    bool fits(const Preparation& p) const;
+    /// Bytes that a value takes in the arena.
+    int64_t room_for(ValueId v) const;
+
     // --- executor_kernels.cpp: kernel calls, alone and slice by slice
 
     void find_slices();
@@ -155,10 +190,12 @@ struct Executor::Impl {
     void* slice_base(const SlicedSteps& group, size_t kept, int64_t slice, int worker) const;
     /// Adds the kernels to the profile, one after the other, each with the mean of the threads' times.
     void add_profile(const SlicedSteps& group, double start);
-    void prepare_kernel(const KernelCall& call, KernelState& state);
+    /// Everything but the addresses, for the current sizes.
+    void size_kernel(const KernelCall& call, KernelState& state) const;
+    void place_kernel(const KernelCall& call, KernelState& state) const;
     /// Whether handing out the work would take longer than doing it: some microseconds' worth, whatever sizes the
     /// schedule was made for.
-    bool done_sooner_alone(const KernelCall& call) const;
+    bool done_sooner_alone(const KernelCall& call, double bytes) const;
     /// Of the tensors it reads and writes.
     double bytes_of(const KernelCall& call) const;
     void run_kernel(const KernelCall& call, KernelState& state);

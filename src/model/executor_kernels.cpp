@@ -88,23 +88,30 @@ void Executor::Impl::add_profile(const SlicedSteps& group, double start) {
     }
 }
 
-void Executor::Impl::prepare_kernel(const KernelCall& call, KernelState& state) {
+void Executor::Impl::place_kernel(const KernelCall& call, KernelState& state) const {
     for (size_t i = 0; i < call.tensors.size(); ++i) state.tensors[i] = slots[call.tensors[i]].data;
+}
+
+void Executor::Impl::size_kernel(const KernelCall& call, KernelState& state) const {
     for (size_t i = 0; i < state.names.size(); ++i)
         state.names[i] = context.names->value(context.names->slot(state.kernel->names[i]));
     state.tasks = 1;
     for (const Expr& e : state.kernel->grid) state.tasks *= context.names->evaluate(e);
-    state.alone = state.tasks > 1 && done_sooner_alone(call);
+    if (state.tasks <= 1) {
+        state.alone = state.alternates = false;
+        return;
+    }
+    const double bytes = bytes_of(call);
+    state.alone = done_sooner_alone(call, bytes);
     // A loop whose every step reads the same data, about as large as a cache, misses it throughout: the least recently
     // used line is evicted first. In boustrophedon order the data read last is read first (1 MB of weights, as much
     // second-level cache: 11.0 us a step instead of 12.6). Tasks are dispatched one by one then, so they must be large.
-    state.alternates = state.tasks > 1 && bytes_of(call) >= 256 * 1024 &&
-                       bytes_of(call) >= 16 * 1024 * static_cast<double>(state.tasks);
+    state.alternates = bytes >= 256 * 1024 && bytes >= 16 * 1024 * static_cast<double>(state.tasks);
 }
 
-bool Executor::Impl::done_sooner_alone(const KernelCall& call) const {
+bool Executor::Impl::done_sooner_alone(const KernelCall& call, double bytes) const {
     constexpr double kBytes = 64 * 1024, kFlops = 2e5;
-    return product_flops(call, *context.names) <= kFlops && bytes_of(call) <= kBytes;
+    return bytes <= kBytes && product_flops(call, *context.names) <= kFlops;
 }
 
 double Executor::Impl::bytes_of(const KernelCall& call) const {
@@ -121,7 +128,8 @@ void Executor::Impl::run_kernel(const KernelCall& call, KernelState& state) {
     if (state.late) {
         for (const ValueId v : call.tensors)
             if (slots[v].late && is_result(call, v)) allocate_late(v);
-        prepare_kernel(call, state);
+        size_kernel(call, state);
+        place_kernel(call, state);
         context.flops += product_flops(call, *context.names);
     } else {
         fetch_places(call, state);

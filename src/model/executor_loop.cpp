@@ -8,8 +8,8 @@ namespace tilewright {
 namespace {
 
 /// Copies between a tensor and one slice of it along `axis`.
-void copy_slice(std::byte* whole, std::byte* slice, const Shape& shape, int64_t axis, int64_t at, size_t element,
-                bool out_of_whole) {
+void copy_slice(const ExecutionContext& by, std::byte* whole, std::byte* slice, const Shape& shape, int64_t axis,
+                int64_t at, size_t element, bool out_of_whole) {
     size_t outer = 1, inner = element;
     for (int64_t d = 0; d < axis; ++d) outer *= static_cast<size_t>(shape[static_cast<size_t>(d)]);
     for (size_t d = static_cast<size_t>(axis) + 1; d < shape.size(); ++d) inner *= static_cast<size_t>(shape[d]);
@@ -18,9 +18,9 @@ void copy_slice(std::byte* whole, std::byte* slice, const Shape& shape, int64_t 
         std::byte* w = whole + o * stride + static_cast<size_t>(at) * inner;
         std::byte* s = slice + o * inner;
         if (out_of_whole)
-            copy_bytes(s, w, inner);
+            by.copy(s, w, inner);
         else
-            copy_bytes(w, s, inner);
+            by.copy(w, s, inner);
     }
 }
 
@@ -142,7 +142,7 @@ class Executor::Impl::LoopRun {
             return;
         }
         grow(state_.slices[i], bytes + 64);
-        copy_slice(base, state_.slices[i].data(), whole.shape, scan.axis, at, element, true);
+        copy_slice(outer_.context, base, state_.slices[i].data(), whole.shape, scan.axis, at, element, true);
         body_.set_input(in, state_.slices[i].data(), slice);
     }
 
@@ -170,7 +170,7 @@ class Executor::Impl::LoopRun {
         size_t needed = collected_bytes_[i] + bytes;
         if (counted && __builtin_mul_overflow(bytes, static_cast<size_t>(trips_), &needed)) needed = kMostBytes;
         grow(state_.collected[i], std::min<size_t>(needed, kMostBytes) + 64);
-        copy_bytes(state_.collected[i].data() + collected_bytes_[i], v.data, bytes);
+        outer_.context.copy(state_.collected[i].data() + collected_bytes_[i], v.data, bytes);
         collected_bytes_[i] += bytes;
         state_.collected_shapes[i].assign(v.shape.begin(), v.shape.end());
     }
@@ -179,7 +179,7 @@ class Executor::Impl::LoopRun {
         for (size_t i = 0; i < n_carried_; ++i) {
             const ValueId v = primitive_.outputs[i];
             void* to = outer_.place_output(id_, v, state_.carried_shapes[i]);
-            copy_bytes(to, aligned(state_.carried[i]), static_cast<size_t>(outer_.bytes_of(v)));
+            outer_.context.copy(to, aligned(state_.carried[i]), static_cast<size_t>(outer_.bytes_of(v)));
         }
     }
 
@@ -201,8 +201,8 @@ class Executor::Impl::LoopRun {
             const size_t element = byte_size(outer_.plan.program.values[v].dtype);
             const size_t bytes = static_cast<size_t>(element_count(slice)) * element;
             for (int64_t t = 0; t < iteration_; ++t)
-                copy_slice(to, state_.collected[i].data() + static_cast<size_t>(t) * bytes, whole, scan.axis,
-                           scan.reverse ? iteration_ - 1 - t : t, element, false);
+                copy_slice(outer_.context, to, state_.collected[i].data() + static_cast<size_t>(t) * bytes, whole,
+                           scan.axis, scan.reverse ? iteration_ - 1 - t : t, element, false);
         }
     }
 
@@ -213,7 +213,7 @@ class Executor::Impl::LoopRun {
     }
     void assign(std::vector<std::byte>& storage, const void* data, size_t bytes) {
         grow(storage, bytes + 128);
-        copy_bytes(aligned(storage), data, bytes);
+        outer_.context.copy(aligned(storage), data, bytes);
     }
 
     Impl& outer_;

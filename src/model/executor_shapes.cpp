@@ -19,6 +19,7 @@ size_t Names::slot(Var v) const {
 
 int64_t Names::evaluate(Expr e) const {
     if (e.is_constant()) return e.constant();
+    if (const auto v = e.as_var()) return values_[slot(*v)];
     const std::function<std::optional<int64_t>(Var)> look = [this](Var v) -> std::optional<int64_t> {
         return values_[slot(v)];
     };
@@ -47,6 +48,11 @@ void collect(std::set<Var>& out, const Plan& plan) {
     for (const Requirement& r : plan.program.requirements) {
         collect(out, r.a);
         collect(out, r.b);
+    }
+    for (const Region& r : plan.regions) {
+        for (const Expr e : r.dispatch.keys) collect(out, e);
+        for (const auto& needs : r.dispatch.needs)
+            for (const Expr e : needs) collect(out, e);
     }
     for (const Step& s : plan.steps) {
         if (const auto* call = std::get_if<KernelCall>(&s.what))
@@ -99,12 +105,7 @@ void Executor::Impl::find_late() {
                 if (early.count(var) == 0) slots[v].late = true;
 }
 
-bool Executor::Impl::same_names() const {
-    if (!prepared) return false;
-    for (size_t i = 0; i < early_slots.size(); ++i)
-        if (context.names->value(early_slots[i]) != early_values[i]) return false;
-    return true;
-}
+bool Executor::Impl::same_names() const { return prepared && fits(preparations.front()); }
 
 void Executor::Impl::shape_value(ValueId v) {
     const Value& value = plan.program.values[v];

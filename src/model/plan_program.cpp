@@ -129,17 +129,37 @@ void add_call(Program& p, const CallSite& at, const TileProgram& kernel, const K
 
 }  // namespace
 
-Program program_of(const Plan& plan, const std::vector<TileProgram>& kernels, const KernelRunner& run) {
+namespace {
+
+/// Whether the step runs at these sizes.
+bool runs_at(const Plan& plan, const Step& step, const Bindings& sizes) {
+    const auto* call = std::get_if<KernelCall>(&step.what);
+    if (call == nullptr || !call->way) return true;
+    const Dispatch& d = plan.regions[call->way->region].dispatch;
+    bool known = true;
+    const uint32_t way = d.choose([&](Expr e) {
+        const std::vector<Var> names = variables(e);
+        known = known && std::all_of(names.begin(), names.end(), [&](Var v) { return sizes.count(v) != 0; });
+        return known ? evaluate(e, sizes) : 0;
+    });
+    return call->way->way == (known ? way : d.otherwise);
+}
+
+}  // namespace
+
+Program program_of(const Plan& plan, const std::vector<TileProgram>& kernels, const KernelRunner& run,
+                   const Bindings& sizes) {
     Program out = plan.program;
     out.primitives = {};
     for (const Step& step : plan.steps) {
+        if (!runs_at(plan, step, sizes)) continue;
         if (const auto* call = std::get_if<KernelCall>(&step.what)) {
             add_call(out, {&plan, call}, kernels.at(call->kernel), run);
             continue;
         }
         Primitive p = plan.program.primitives[std::get<PrimitiveId>(step.what)];
         const auto body = [&](size_t k) {
-            return std::make_shared<const Program>(program_of(*step.bodies.at(k), kernels, run));
+            return std::make_shared<const Program>(program_of(*step.bodies.at(k), kernels, run, sizes));
         };
         if (auto* branch = std::get_if<If>(&p.kind)) {
             branch->then_branch = body(0);

@@ -54,6 +54,7 @@ Session::Impl::Impl(std::shared_ptr<const CompiledModel> m, uint64_t most, const
     memory.resize(0, static_cast<uint64_t>(model->impl().stats.weight_bytes), false, "the model's weights");
     context.names = &names;
     context.memory = &memory;
+    context.counters = &counters;
     context.cancelled = &cancelled;
     context.kernels = &model->impl().code;
 }
@@ -77,7 +78,10 @@ void Session::Impl::set_inputs(const std::vector<Tensor>& inputs) {
 }
 
 void Session::Impl::run_fallback(const std::vector<Tensor>& inputs, const RunControl& options) {
-    if (!fallback) fallback = std::make_unique<Session>(model->impl().fallback_model(), pool->size(), most_memory);
+    if (!fallback) {
+        fallback = std::make_unique<Session>(model->impl().fallback_model(), pool->size(), most_memory);
+        ++counters.compilations;
+    }
     fallback->set_profile(profile);
     RunControl same = options;
     if (options.output_memory)
@@ -96,6 +100,7 @@ void Session::Impl::take_outputs(const OutputMemory& requested) {
         if (given[i].data != nullptr && given[i].data != v.data) {
             const size_t bytes = static_cast<size_t>(v.count()) * byte_size(v.dtype);
             if (bytes > 0) std::memmove(given[i].data, v.data, bytes);
+            counters.bytes_copied += bytes;
             v.data = given[i].data;
         }
         take_output(i, v);
@@ -112,6 +117,7 @@ void Session::Impl::take_output(size_t i, const TensorView& v) {
 
 const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inputs, const RunControl& options) {
     Impl& s = *impl_;
+    ++s.counters.runs;
     s.context.flops = 0;
     s.context.profile = s.profile;
     if (s.profile != nullptr) s.context.profile_start_us = now_ms() * 1e3;
@@ -136,12 +142,26 @@ std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) {
     for (const Tensor& view : run_in_place(inputs)) {
         Tensor copy(view.dtype(), view.shape(), false);
         if (view.bytes() > 0) std::memcpy(copy.mutable_data(), view.data(), view.bytes());
+        impl_->counters.bytes_copied += view.bytes();
         out.push_back(std::move(copy));
     }
     return out;
 }
 
 double Session::last_flops() const { return impl_->context.flops; }
+void Session::note_copied(uint64_t bytes) { impl_->counters.bytes_copied += bytes; }
+RunCounts Session::counts() const {
+    RunCounts all = impl_->counters.counts();
+    if (!impl_->fallback) return all;
+    const RunCounts strict = impl_->fallback->counts();  // each of its runs is counted already
+    all.compilations += strict.compilations;
+    all.preparations += strict.preparations;
+    all.recalled += strict.recalled;
+    all.memory_plans += strict.memory_plans;
+    all.dispatches += strict.dispatches;
+    all.bytes_copied += strict.bytes_copied;
+    return all;
+}
 int64_t Session::arena_bytes() const {
     return impl_->executor->arena_bytes() + impl_->scratch.capacity() + impl_->device_bytes();
 }

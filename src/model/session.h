@@ -9,6 +9,7 @@
 
 #include "base/tensor.h"
 #include "model/compiled_model.h"
+#include "model/counters.h"
 
 namespace tilewright {
 
@@ -56,6 +57,10 @@ class Session {
     const std::vector<Tensor>& run_in_place(const std::vector<Tensor>& inputs, const RunControl& options = {});
     /// Floating-point operations of the last run's products and convolutions (2 per multiply-add).
     double last_flops() const;
+    /// Since the session was made, its fallback included.
+    RunCounts counts() const;
+    /// Counts bytes of outputs that the caller's interface copies.
+    void note_copied(uint64_t bytes);
     int64_t arena_bytes() const;  ///< of the GPU's memory too, where it runs there
     /// When not null, every step of later runs is timed into it.
     void set_profile(std::vector<StepTime>* profile);

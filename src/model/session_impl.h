@@ -17,6 +17,7 @@ struct Session::Impl {
     Names names;
     uint64_t most_memory;
     MemoryBudget memory;
+    RunCounters counters;
     ExecutionContext context;
     Arena scratch;
     std::unique_ptr<Executor> executor;

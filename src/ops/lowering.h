@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "program/builder.h"
+#include "program/sizes.h"
 
 namespace tilewright {
 
@@ -128,6 +129,8 @@ struct LowerOptions {
     bool check_values = false;
     /// Check model inputs if that is cheap.
     bool check_inputs = true;
+    /// What is declared of symbolic dimensions: bounds of the program's symbols, which a run checks.
+    std::map<std::string, DimRange> ranges = {};
 };
 
 /// Names of dimensions of the model's inputs that LowerOptions::dims may fix, without duplicates.

@@ -143,7 +143,7 @@ struct Fuser {
             return FusionRefusal{"it would split rows of the product into ranges shorter than a vector"};
         // Statistics of rows stay separate, since their readers repeat them along the row.
         if (fused->spatial > 0 && !product && c.extents.size() > e.spatial &&
-            assumed_points(c.extents) > assumed_points(std::span(e.extents).first(e.spatial)))
+            assumed_points(c.extents, p.assumed) > assumed_points(std::span(e.extents).first(e.spatial), p.assumed))
             return FusionRefusal{"it repeats its operand along the row"};
         return std::move(*fused);
     }
@@ -218,7 +218,7 @@ struct Fuser {
             return std::nullopt;
         }
         if (moves_only(q) && q.accesses[q.body[q.body.root()].slot].valid.empty()) return std::nullopt;
-        const double made = assumed_points(q.extents), reads = assumed_points(e.extents);
+        const double made = assumed_points(q.extents, p.assumed), reads = assumed_points(e.extents, p.assumed);
         const double repeats = std::max(1.0, reads / std::max(1.0, made));
         const double cost = body_operations(q.body);
         if (readers[p.primitives[from].outputs[0]].size() == 1) {
@@ -233,7 +233,7 @@ struct Fuser {
         // Several readers: only if computing is cheaper than reading the value again.
         size_t big = 0;
         for (const Access& a : q.accesses)
-            if (assumed_points(p.values[a.value].shape) * 4 > made) ++big;
+            if (assumed_points(p.values[a.value].shape, p.assumed) * 4 > made) ++big;
         if (cost <= 2 && big <= 1 && repeats <= 1.01) return std::nullopt;
         return FusionRefusal{"its operand has other readers and would be computed in each"};
     }

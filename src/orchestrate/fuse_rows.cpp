@@ -251,8 +251,8 @@ class RowFuser {
         constexpr int64_t kLittleWork = 16384;
         const TensorExpr& e = expr(group.members.back());
         int64_t points = 1, whole = 1;
-        for (const size_t a : group.rows.back()) points *= assumed_extent(e.extents[a]);
-        for (size_t a = 0; a < e.spatial; ++a) whole *= assumed_extent(e.extents[a]);
+        for (const size_t a : group.rows.back()) points *= assumed_extent(e.extents[a], p_.assumed);
+        for (size_t a = 0; a < e.spatial; ++a) whole *= assumed_extent(e.extents[a], p_.assumed);
         if (points < 2 && whole > kLittleWork) return FusionRefusal{"the two share no rows"};
         const std::optional<int64_t> bytes = row_bytes(group);
         if (!bytes) return FusionRefusal{"the size of a row is unknown at compile time"};
@@ -261,7 +261,7 @@ class RowFuser {
         return std::nullopt;
     }
 
-    /// Bytes that all members write per row.
+    /// Bytes that all members write per row, at most; nothing where that is unknown.
     std::optional<int64_t> row_bytes(const RowGroup& group) const {
         int64_t bytes = 0;
         for (size_t i = 0; i < group.members.size(); ++i) {
@@ -270,12 +270,13 @@ class RowFuser {
             int64_t elements = 1;
             for (size_t a = 0; a < e.spatial; ++a) {
                 if (std::find(group.rows[i].begin(), group.rows[i].end(), a) != group.rows[i].end()) continue;
-                if (!e.extents[a].is_constant()) return std::nullopt;
-                elements *= e.extents[a].constant();
+                const std::optional<int64_t> most = most_value(e.extents[a], p_.at_most);
+                if (!most || __builtin_mul_overflow(elements, *most, &elements)) return std::nullopt;
             }
-            bytes += elements * static_cast<int64_t>(byte_size(p_.values[p.outputs[0]].dtype));
+            const auto size = static_cast<int64_t>(byte_size(p_.values[p.outputs[0]].dtype));
+            if (__builtin_mul_overflow(elements, size, &elements) || __builtin_add_overflow(bytes, elements, &bytes))
+                return std::nullopt;
         }
-        if (bytes < 0) return std::nullopt;
         return bytes;
     }
 

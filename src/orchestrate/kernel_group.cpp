@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "program/transform/substitute.h"
+
 namespace tilewright {
 
 KernelExtractor::KernelExtractor(const Program& program)
@@ -52,6 +54,11 @@ KernelBody KernelExtractor::operator()(const KernelGroup& group) const {
         for (Access& a : copy.expr()->accesses) a.value = local.at(a.value);
         p.primitives.push_back(std::move(copy));
     }
+    const std::set<Var> names = names_of(p);
+    for (const auto& [v, most] : program.at_most)
+        if (names.count(v) != 0) p.at_most.emplace(v, most);
+    for (const auto& [v, size] : program.assumed)
+        if (names.count(v) != 0) p.assumed.emplace(v, size);
     body.tensors.insert(body.tensors.end(), outputs.begin(), outputs.end());
     for (const std::vector<size_t>& rows : group.row_axes) body.row_axes.push_back(rows);
     return body;

@@ -2,6 +2,7 @@
 // Options of planning and its hooks, which give costs of kernels and run whole plans.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "orchestrate/joint/options.h"
 #include "orchestrate/optimal/options.h"
 #include "orchestrate/plan.h"
+#include "program/sizes.h"
 #include "schedule/scheduler.h"
 
 namespace tilewright {
@@ -42,6 +44,8 @@ struct GroupingOptions {
     OptimalOptions optimal;    ///< for Orchestrator::Optimal; its `profile` selects what is measured
     WatchOrchestration watch;  ///< for Orchestrator::Optimal; called before each piece and before each measured kernel
     Ablations without;
+    /// Ranges and samples of symbolic dimensions; others have any size (program/sizes.h).
+    std::map<std::string, DimRange> ranges;
     bool keep_refusals = false;     ///< record why kernels were not fused (Plan::refusals)
     std::vector<std::string> skip;  ///< passes to leave out, by name (compile/pass.h)
 };

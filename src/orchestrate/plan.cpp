@@ -23,6 +23,7 @@ std::string Plan::print() const {
     for (size_t i = 0; i < steps.size(); ++i) {
         if (const auto* call = std::get_if<KernelCall>(&steps[i].what)) {
             s += fmt::format("{:4} kernel {} \"{}\" (", i, call->kernel, call->name);
+            if (call->way) s.insert(s.size() - 1, fmt::format("region {} way {} ", call->way->region, call->way->way));
             for (size_t k = 0; k < call->tensors.size(); ++k)
                 s += fmt::format("{}{}: {}{}", k > 0 ? ", " : "", program.values[call->tensors[k]].name,
                                  tilewright::to_string(program.values[call->tensors[k]].dtype),
@@ -35,6 +36,8 @@ std::string Plan::print() const {
     }
     for (const Slices& x : slices)
         s += fmt::format("steps {} to {} in {} slices\n", x.first, x.first + x.count - 1, x.slices);
+    for (size_t r = 0; r < regions.size(); ++r)
+        s += fmt::format("region {} \"{}\": {}\n", r, regions[r].name, regions[r].dispatch.print());
     if (optimal) s += "optimal: " + optimal->print() + "\n";
     return s;
 }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/options.h"
+#include "program/analysis/dynamic.h"
 
 namespace tilewright {
 
@@ -20,6 +21,7 @@ std::string key_of(const KernelBody& body) {
     Program stages = body.stages;
     stages.name = "stages";
     std::string key = print(stages);
+    for (const auto& [v, size] : stages.assumed) key += fmt::format(" {}={}", Expr::var(v).text(), size);
     for (const auto& rows : body.row_axes) key += fmt::format(" [{}]", fmt::join(rows, " "));
     return key;
 }
@@ -88,8 +90,8 @@ std::string scheduling_text(const Scheduling& how) {
 }
 
 double chain_gain(const Program& stages) {
-    const bool open = std::any_of(stages.values.begin(), stages.values.end(), [](const Value& v) {
-        return std::any_of(v.shape.begin(), v.shape.end(), [](Expr d) { return !d.is_constant(); });
+    const bool open = std::any_of(stages.values.begin(), stages.values.end(), [&](const Value& v) {
+        return std::any_of(v.shape.begin(), v.shape.end(), [&](Expr d) { return !sizes_assumed(stages, d); });
     });
     return open ? 0.1 : 0.03;
 }
@@ -101,12 +103,16 @@ Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept)
     if (kept_) key_prefix_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
 }
 
-std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, const Scheduling& how,
+std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, const Program& stages,
+                                                       const Scheduling& how,
                                                        const std::function<std::optional<Scheduled>()>& make) const {
     if (!kept_ || how.measures()) return make();
     const std::string made_of = key_prefix_ + what;
     if (const auto text = kept_->find(made_of))
-        if (auto known = scheduled_in(*text)) return std::move(*known);
+        if (auto known = scheduled_in(*text)) {
+            if (*known) (*known)->program.stages.assumed = stages.assumed;
+            return std::move(*known);
+        }
     const double begin = now_ms();
     std::optional<Scheduled> made = make();
     if (now_ms() - begin > kWorthKeepingMs) kept_->keep(made_of, text_of(made));
@@ -119,7 +125,7 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
     const auto it = kernels_.find(key);
     if (it != kernels_.end()) return it->second;
     const Scheduling& how = how_.measures() ? how_ : estimated_;
-    std::optional<Scheduled> s = kept_or("kernel\n" + key, how, [&] {
+    std::optional<Scheduled> s = kept_or("kernel\n" + key, body.stages, how, [&] {
         Scheduled made;
         made.program = make_schedule(body.stages, body.row_axes, how);
         made.seconds = costs_->estimate(made.program);
@@ -143,7 +149,7 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
     std::string key = key_of(body);
     const auto it = known.find(key);
     if (it != known.end()) return it->second;
-    std::optional<Scheduled> s = kept_or("chain\n" + key, how, [&] {
+    std::optional<Scheduled> s = kept_or("chain\n" + key, body.stages, how, [&] {
         std::optional<Scheduled> made;
         if (auto program = make_chain_schedule(body.stages, how)) {
             made.emplace();

@@ -71,7 +71,8 @@ class Schedules {
   private:
     using ScheduledChains = std::unordered_map<std::string, std::optional<Scheduled>>;
     const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known);
-    std::optional<Scheduled> kept_or(const std::string& what, const Scheduling& how,
+    /// `stages`: of the kernel, whose assumed sizes no text has.
+    std::optional<Scheduled> kept_or(const std::string& what, const Program& stages, const Scheduling& how,
                                      const std::function<std::optional<Scheduled>()>& make) const;
     void note(const TileProgram& program, const std::vector<bool>& weights, const MeasuredKernel& measured);
 

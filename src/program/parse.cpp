@@ -2,11 +2,12 @@
 //
 //     program mlp {
 //       input x: f32[$batch, 3]
+//       bound 512 [$batch]                                            Program::at_most
 //       const w: f32[3, 2] = {1, 2, 3, 4, 5, 6}                       large ones: = #0123456789abcdef
-//       require broadcast [$batch, $rows]  ; dimensions "node 'add' (Add)"    equal, broadcast, spread or at_least
-//       h: f32[$batch, 2] = [$batch, 2] sum(i2 < 3) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; fc/products
-//       Gemm t: f32[4], k: i64[4] = opaque "TopK(axis=0)"(h, -)             - : an operand that is left out ?n = read
-//       k[0] y: f32[] = if c(x)
+//       require broadcast [$batch, $rows]  ; dimensions "node 'add' (Add)"    equal, broadcast, spread, at_least,
+//       declared h: f32[$batch, 2] = [$batch, 2] sum(i2 < 3) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ;
+//       fc/products Gemm t: f32[4], k: i64[4] = opaque "TopK(axis=0)"(h, -)             - : an operand that is left out
+//       ?n = read k[0] y: f32[] = if c(x)
 //         then yes { ... }
 //         else no { ... }
 //       s: f32[2] = loop trip(?n) while(c) conditional carried(h) scan(x axis 0 reverse) stack(axis 1) captures(w)
@@ -75,6 +76,7 @@ class Parser {
             if (first == "const") return constant(s);
             if (first == "output") return outputs(s);
             if (first == "require") return requirement(s);
+            if (first == "bound") return bound(s);
         }
         text_.rewind(start);
         std::vector<Value> made;
@@ -152,13 +154,23 @@ class Parser {
         s.program.constants.emplace(id, std::move(t));
     }
 
+    void bound(Scope& s) {
+        const int64_t most = text_.integer();
+        for (const Expr e : text_.expr_list()) {
+            const auto v = e.as_var();
+            if (!v || v->kind != VarKind::Symbol)
+                text_.fail(fmt::format("a bound of {}, which is no symbol", e.text()));
+            if (!s.program.at_most.emplace(*v, most).second) text_.fail(fmt::format("two bounds of {}", e.text()));
+        }
+    }
+
     void requirement(Scope& s) {
         Requirement r;
         const std::string word(text_.peek_word());
         using Kind = Requirement::Kind;
-        const auto kinds = {Kind::Equal, Kind::Broadcast, Kind::Spread, Kind::AtLeast};
+        const auto kinds = {Kind::Equal, Kind::Broadcast, Kind::Spread, Kind::AtLeast, Kind::Declared};
         const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](Kind k) { return to_string(k) == word; });
-        if (kind == kinds.end()) text_.fail_expected("equal, broadcast, spread or at_least");
+        if (kind == kinds.end()) text_.fail_expected("equal, broadcast, spread, at_least or declared");
         text_.eat_word(word);
         r.kind = *kind;
         const std::vector<Expr> sides = text_.expr_list();

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "program/dispatch.h"
 #include "program/program.h"
 
 namespace tilewright {
@@ -30,6 +31,7 @@ struct KernelCall {
     std::string provider;          ///< of the library that computes it; empty: generated code
     std::string provided;          ///< Schedules::Provided::kernel, where a library was measured to be faster
     std::optional<size_t> chosen;  ///< which of Plan::optimal's kernels it is, or is part of
+    std::optional<WayOf> way;      ///< it runs where the region's dispatch chooses this way; else always
 };
 
 /// One step. Everything that is no kernel refers to its primitive; control flow carries the plans of its bodies.
@@ -47,6 +49,14 @@ struct Slices {
     std::vector<ValueId> kept;    ///< the results of all kernels but the last
 };
 
+/// Kernels that compute the same values in several ways: as one kernel or as several, with schedules for small sizes or
+/// for large ones. The calls of all ways are steps of the plan (KernelCall::way), each behind what it reads whichever
+/// ways other regions take. Values that only other ways use have no memory.
+struct Region {
+    std::string name;  ///< of its last kernel
+    Dispatch dispatch;
+};
+
 /// Values have their physical shapes; the program's inputs and outputs are row-major as the model declares them.
 struct Plan {
     Program program;
@@ -54,6 +64,7 @@ struct Plan {
     Program unfused;
     std::vector<Step> steps;
     std::vector<Slices> slices = {};
+    std::vector<Region> regions = {};
     double schedule_ms = 0;  ///< what constructing its kernels' schedules took, bodies included
     /// Why kernels were not fused, where GroupingOptions::keep_refusals is set; else null.
     std::shared_ptr<const Refusals> refusals = nullptr;

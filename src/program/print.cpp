@@ -82,6 +82,8 @@ class Printer {
         text += fmt::format("{}{} {} {{\n", indent, head, name_text(p.name));
         const std::string inner = indent + "  ";
         for (const ValueId v : p.inputs) text += fmt::format("{}input {}\n", inner, declaration(p, v));
+        for (const auto& [v, most] : p.at_most)
+            text += fmt::format("{}bound {} [{}]\n", inner, most, Expr::var(v).text());
         for (const auto& [v, tensor] : p.constants)
             text += fmt::format("{}const {} = {}\n", inner, declaration(p, v), contents_text(p, v, tensor));
         for (const Requirement& r : p.requirements)

@@ -32,6 +32,7 @@ bool Requirement::holds(int64_t a_is, int64_t b_is) const {
         case Kind::Spread:
             return a_is == b_is || a_is == 1;
         case Kind::AtLeast:
+        case Kind::Declared:
             return a_is >= b_is;
     }
     return false;
@@ -102,6 +103,9 @@ std::string Requirement::violated(int64_t a_is, int64_t b_is) const {
         case Kind::AtLeast:
             how = "do not fit: the first should not be smaller";
             break;
+        case Kind::Declared:
+            return fmt::format("dimension {}, and the model is compiled for {}",
+                               a.is_constant() ? number(b, b_is) : number(a, a_is), what);
     }
     return fmt::format("{}{}{} {} and {} {}", source, source.empty() ? "" : ": ", what, number(a, a_is),
                        number(b, b_is), how);
@@ -117,6 +121,8 @@ std::string_view to_string(Requirement::Kind kind) {
             return "spread";
         case Requirement::Kind::AtLeast:
             return "at_least";
+        case Requirement::Kind::Declared:
+            return "declared";
     }
     return "equal";
 }

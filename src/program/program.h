@@ -158,6 +158,7 @@ struct Requirement {
         Broadcast,  ///< a == b, or one of them is 1 (the result has the other)
         Spread,     ///< a == b, or a is 1: a is repeated along b
         AtLeast,    ///< a >= b
+        Declared,   ///< a >= b, for the range `what` that the user has declared of a symbol; the other side is a number
     };
     Kind kind = Kind::Equal;
     Expr a, b;           ///< over symbols and scalars
@@ -184,6 +185,9 @@ class NeedsFallback : public ModelError {
     using ModelError::ModelError;
 };
 
+/// Values of symbols and scalars.
+using Bindings = std::map<Var, int64_t>;
+
 /// Primitives in topological order. `constants` are the values whose contents are known (weights, folded results).
 struct Program {
     std::string name;
@@ -196,6 +200,12 @@ struct Program {
     std::map<ValueId, uint64_t> unread;
     std::vector<SourceNode> nodes;          ///< the model nodes that became primitives; origins refer to them
     std::vector<Requirement> requirements;  ///< without duplicates
+    /// The largest values of symbols that the program is for, printed as "bound 512 [$seq]"; other symbols are
+    /// unbounded. They are checked before it runs: by requirements of a declared range (program/sizes.h), or by the
+    /// dispatch among ways (program/dispatch.h).
+    std::map<Var, int64_t> at_most;
+    /// The sizes that heuristics and estimates assume (program/analysis/dynamic.h). Neither printed nor semantics.
+    Bindings assumed;
 
     bool is_constant(ValueId v) const { return constants.count(v) != 0; }
     /// Per value: the primitive that computes it (none for inputs and constants), and those that read it.
@@ -231,8 +241,6 @@ std::string print(const Program& program, const TensorExpr& expr);
 /// dimensions of the program's inputs that are involved: "give inputs whose sizes fit: N is dimension 0 of 'a'".
 void check(const Requirement& requirement, const Program& program, const std::function<int64_t(Expr)>& number);
 
-/// Values of symbols and scalars during an execution.
-using Bindings = std::map<Var, int64_t>;
 /// Binds the symbols of `shape` from `actual`: bare symbols are set (or compared if already set), other dimensions
 /// are evaluated and compared. Throws ModelError naming `what` and the dimension when they disagree.
 void bind_shape(Bindings& bindings, std::span<const Expr> shape, std::span<const int64_t> actual,

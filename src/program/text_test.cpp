@@ -225,7 +225,7 @@ TEST(ProgramText, SyntaxErrorsStateTheirPosition) {
     EXPECT_EQ(line("?n = read x[a]"), "3, column 15: expected a 64-bit integer, found 'a]'");
     EXPECT_EQ(line("y: f32[4] = if x() then a { }"), "4, column 1: expected 'else', found '}'");
     EXPECT_EQ(line("require same [$n, 2]"),
-              "3, column 11: expected equal, broadcast, spread or at_least, found 'same [$n, 2]'");
+              "3, column 11: expected equal, broadcast, spread, at_least or declared, found 'same [$n, 2]'");
     EXPECT_EQ(line("require equal [$n]"), "3, column 21: a requirement is about two expressions, found 1");
     EXPECT_EQ(line("output \"x"), "3, column 12: a quoted name does not end on its line");
     EXPECT_EQ(line("output \"\\q\""), "3, column 12: '\\q' is not an escape in a quoted name");

@@ -6,9 +6,11 @@
 
 namespace tilewright {
 
-int64_t guessed_extent(Expr e) {
+int64_t guessed_extent(const Program& stages, Expr e) {
     if (e.is_constant()) return std::max<int64_t>(1, e.constant());
-    return std::clamp<int64_t>(assumed_value(e), kAssumedExtent, int64_t{1} << 20);
+    const std::vector<Var> names = variables(e);
+    const bool given = std::any_of(names.begin(), names.end(), [&](Var v) { return stages.assumed.count(v) != 0; });
+    return std::clamp<int64_t>(assumed_value(e, stages.assumed), given ? 1 : kAssumedExtent, int64_t{1} << 20);
 }
 
 int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int64_t>& extents) {

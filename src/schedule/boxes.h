@@ -8,9 +8,10 @@
 
 namespace tilewright {
 
-/// The extent that tiles are chosen for. It is assumed_extent, but at least kAssumedExtent where the extent is unknown
-/// at compile time: too small a tile costs more than one with a tail.
-int64_t guessed_extent(Expr extent);
+/// The extent that tiles of a kernel are chosen for. It is assumed_extent, but at least kAssumedExtent where the extent
+/// is unknown at compile time and none of its names is in `stages.assumed`: too small a tile costs more than one with a
+/// tail.
+int64_t guessed_extent(const Program& stages, Expr extent);
 
 /// Bytes of the box that an access touches when the axes have these extents and begin at 0.
 int64_t box_bytes(const Program& stages, const Access& access, const std::vector<int64_t>& extents);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cost/annotate_options.h"
+#include "program/analysis/dynamic.h"
 #include "program/constant_transform.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
@@ -33,7 +34,7 @@ bool constructible(const Program& stages) {
     if (stages.primitives.size() != 1) return false;
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     for (const Expr& x : e.extents)
-        if (!x.is_constant() || x.constant() < 1) return false;
+        if (x.is_constant() ? x.constant() < 1 : !sizes_assumed(stages, x)) return false;
     // Copies and elementwise stages have no reuse, so tiles do not help. The tile of a constant-coefficient linear
     // transform is the whole matrix.
     return !e.extents.empty() && e.reducer != Reducer::None && !constant_transform(e);

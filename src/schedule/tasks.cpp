@@ -29,7 +29,7 @@ class TaskCutter {
           split_(e_.extents.size(), false) {
         double points = 1;
         for (const Expr& x : e_.extents) {
-            inside_.push_back(guessed_extent(x));
+            inside_.push_back(guessed_extent(stages, x));
             points *= static_cast<double>(inside_.back());
         }
         work_ = points * (0.5 + 0.5 * static_cast<double>(e_.body.nodes().size())) /
@@ -58,7 +58,7 @@ class TaskCutter {
 
   private:
     bool known(size_t a) const { return e_.extents[a].is_constant(); }
-    int64_t extent(size_t a) const { return guessed_extent(e_.extents[a]); }
+    int64_t extent(size_t a) const { return guessed_extent(stages_, e_.extents[a]); }
     int64_t unit(size_t a) const { return std::max<int64_t>(1, choice_.micro.registers[a]); }
 
     bool halve(size_t a) {

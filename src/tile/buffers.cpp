@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "program/analysis/dynamic.h"
 #include "tile/online.h"
 #include "tile/walk.h"
 
@@ -20,9 +21,11 @@ std::string_view to_string(Padding p) {
 
 namespace {
 
+/// The extent of a buffer: the largest value of an axis extent.
 int64_t constant_extent(const TileProgram& p, const std::string& what, Expr e) {
-    TW_CHECK(e.is_constant(), "kernel '{}': the buffer of {} has no constant bound ({})", p.name, what, e.text());
-    return e.constant();
+    const std::optional<int64_t> most = most_value(e, p.stages.at_most);
+    TW_CHECK(most, "kernel '{}': the buffer of {} has no constant bound ({})", p.name, what, e.text());
+    return *most;
 }
 
 /// Lower corner (over starts of kernel axes) and size of the interval that an index covers.

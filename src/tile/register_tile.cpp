@@ -5,7 +5,6 @@
 namespace tilewright {
 
 std::vector<int64_t> tail_sizes(int64_t tile) {
-    if (tile < 4) return {tile};
     std::vector<int64_t> out;
     for (int64_t size = 1; size < tile; size += size < 6 ? 1 : std::max<int64_t>(2, size / 4)) out.push_back(size);
     // A tail of one point less than the whole tile does not justify separate code.

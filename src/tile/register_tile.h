@@ -12,7 +12,7 @@ namespace tilewright {
 /// Sizes of the tail specialisation of a register tile of `tile` points, ascending (Tail::sizes). Small tails have code
 /// of their exact size, since the batch of a model is often small. For larger ones at most a fifth of the points are
 /// redundant.
-///     13 -> 1, 2, 3, 4, 5, 6, 8, 10, 13;   4 -> 1, 2, 3, 4;   3 -> 3
+///     13 -> 1, 2, 3, 4, 5, 6, 8, 10, 13;   4 -> 1, 2, 3, 4
 std::vector<int64_t> tail_sizes(int64_t tile);
 
 /// Returns how many accumulators hide the latency of multiply-adds: a dependent multiply-add waits four cycles, in

@@ -9,7 +9,8 @@ namespace {
 using testing::ElementsAre;
 
 TEST(TailSizes, fit_few_points_exactly_and_many_nearly) {
-    EXPECT_THAT(tail_sizes(3), ElementsAre(3));
+    EXPECT_THAT(tail_sizes(1), ElementsAre(1));
+    EXPECT_THAT(tail_sizes(3), ElementsAre(1, 2, 3));
     EXPECT_THAT(tail_sizes(4), ElementsAre(1, 2, 3, 4));
     EXPECT_THAT(tail_sizes(7), ElementsAre(1, 2, 3, 4, 5, 6, 7));
     EXPECT_THAT(tail_sizes(13), ElementsAre(1, 2, 3, 4, 5, 6, 8, 10, 13));

@@ -157,6 +157,36 @@ TEST_F(Explain, EstimatesForTheGivenSizes) {
     EXPECT_THAT(wrong.err, HasSubstr("did you mean 'batch'?"));
 }
 
+/// Which way each region takes depends on the sizes, and the kernels are those of the ways that are taken.
+TEST_F(Explain, SaysWhichWayEachRegionTakes) {
+    write("gpt2_tiny", {}, "model.onnx");
+    const std::vector<std::string> ranges{"--dim", "seq=1..128", "--dim", "batch=1..2"};
+    const auto at = [&](const std::string& seq) {
+        std::vector<std::string> options = ranges;
+        for (const char* text : {"--dim", "batch=1", "--dim"}) options.emplace_back(text);
+        options.push_back("seq=" + seq);
+        return json(options);
+    };
+    const Json one = at("1"), many = at("128");
+    ASSERT_EQ(one["regions"].size(), many["regions"].size());
+    for (const Json& r : one["regions"]) {
+        EXPECT_LT(r["taken"], r["ways"].size());
+        EXPECT_FALSE(r["dispatch"].get<std::string>().empty());
+        for (const Json& way : r["ways"]) {
+            EXPECT_GE(way["kernels"], 1);
+            EXPECT_GT(way["estimate_us"], 0);
+        }
+    }
+    std::vector<std::string> outside = ranges;
+    outside.insert(outside.begin(), {"run", "model.onnx", "--dim", "batch=1", "--dim", "seq=129"});
+    const Result refusal = place.run(outside);
+    EXPECT_TRUE(refused(refusal));
+    EXPECT_THAT(refusal.err, HasSubstr("dimension seq = 129, and the model is compiled for 1 to 128"));
+    const Result malformed = place.run({"run", "model.onnx", "--dim", "seq=4..1"});
+    EXPECT_TRUE(refused(malformed));
+    EXPECT_THAT(malformed.err, HasSubstr("'4..1' is no range of sizes: 1 is less than 4"));
+}
+
 TEST_F(Explain, PrintsTheCandidatesOfTheBinaryProgram) {
     const Json j = json({"--orchestrate", "optimal"});
     EXPECT_EQ(j["blp_status"], "optimal");

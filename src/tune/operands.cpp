@@ -54,21 +54,11 @@ std::optional<int64_t> largest_index(const Program& stages) {
     return most;
 }
 
-/// Symbols and scalars.
-std::set<Var> names_in(const Program& stages) {
-    std::set<Var> names;
-    for (const Value& v : stages.values)
-        for (const Expr d : v.shape) add_names(d, names);
-    for (const Primitive& p : stages.primitives)
-        for (const Var v : names_used(p)) names.insert(v);
-    return names;
-}
-
 }  // namespace
 
 Program with_sizes(const Program& stages, const Bindings& bindings) {
     std::map<Var, Expr> by;
-    for (const Var v : names_in(stages)) {
+    for (const Var v : names_of(stages)) {
         const auto it = bindings.find(v);
         TW_CHECK(it != bindings.end(), "no value for '{}' of kernel '{}'", var_name(v), stages.name);
         by.emplace(v, Expr(it->second));
@@ -78,9 +68,10 @@ Program with_sizes(const Program& stages, const Bindings& bindings) {
 
 std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size) {
     Bindings sizes;
-    for (const Var v : names_in(stages)) {
+    for (const Var v : names_of(stages)) {
         if (v.kind == VarKind::Scalar) return std::nullopt;
-        sizes.emplace(v, size);
+        const auto it = stages.assumed.find(v);
+        sizes.emplace(v, it == stages.assumed.end() ? size : it->second);
     }
     return sizes;
 }

@@ -16,8 +16,9 @@ namespace tilewright {
 
 /// The stages with their symbols and scalars replaced by values. InternalError with one that `bindings` lacks.
 Program with_sizes(const Program& stages, const Bindings& bindings);
-/// Binds every symbol of the stages to `size`, to measure a kernel with dynamic sizes for the sizes that the cost model
-/// assumes. Nothing if there are scalars, whose values depend on the data.
+/// Binds every symbol of the stages to the size that it is assumed to have, `size` if there is none, to measure a
+/// kernel with dynamic sizes for the sizes that the cost model assumes. Nothing if there are scalars, whose values
+/// depend on the data.
 std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size = kAssumedExtent);
 
 enum class Spread : uint8_t {

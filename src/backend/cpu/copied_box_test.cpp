@@ -33,6 +33,26 @@ parallel s0 by 4 {
 }
 )";
 
+/// Scores of queries with keys that are packed in panels of 16, for at most 512 tokens.
+constexpr const char* kBoundedKeys = R"tile(tile scores {
+stages {
+program scores {
+  input q: f32[$n, 26]
+  input k: f32[$n, 26]
+  bound 512 [$n]
+  y: f32[$n, $n] = [$n, $n] sum(i2 < 26) mul(@0, @1) where @0 = q[i0, i2], @1 = k[i1, i2]
+  output y
+}
+}
+axes s0="$n" s1="$n" r2="26"
+stage 0 over [s0 s1 r2]
+load 0 access 1 layout "split(0, 16) reorder(0, 2, 1)" padding local
+for s0 by 12 {
+    compute 0 vector s1 lanes 8 registers[s0 = 6 s1 = 16] order[s1 s0 r2] padding partition
+}
+}
+)tile";
+
 Tensor numbers(const Shape& shape) {
     Tensor t(DType::F32, shape);
     auto* data = static_cast<float*>(t.mutable_data());
@@ -50,6 +70,33 @@ TEST(CopiedBox, GivesWhatTheInterpreterGivesForAllSizes) {
             EXPECT_LT(largest_difference(interpret(program.stages, inputs), run_kernel(kernel, program, inputs)), 1e-5)
                 << n << " x " << w;
         }
+}
+
+TEST(CopiedBox, InPanelsGivesWhatTheInterpreterGivesForAllSizes) {
+    const TileProgram program = parse_tile_program(kBoundedKeys);
+    ASSERT_TRUE(verify(program).empty());
+    const CompiledKernel kernel = compile(program, host_target());
+    for (const int64_t n : {1, 2, 15, 16, 17, 100, 511, 512}) {
+        const std::vector<Tensor> inputs = {numbers({n, 26}), numbers({n, 26})};
+        EXPECT_LT(largest_difference(interpret(program.stages, inputs), run_kernel(kernel, program, inputs)), 1e-4)
+            << n;
+    }
+}
+
+TEST(CopiedBox, InPanelsIsThePanelsThatAreRead) {
+    const TileProgram program = parse_tile_program(kBoundedKeys);
+    const CompiledKernel kernel = compile(program, host_target());
+    constexpr int64_t kTokens = 5, kPanel = 16 * 26;
+    ASSERT_GE(kernel.scratch_bytes, 512 * 26 * 4);
+    std::vector<float> q(kTokens * 26, 1.0F), k(kTokens * 26, 1.0F), y(kTokens * kTokens);
+    std::vector<std::byte> scratch(static_cast<size_t>(kernel.scratch_bytes), std::byte{0x55});
+    void* tensors[] = {q.data(), k.data(), y.data()};
+    const int64_t names[] = {kTokens};
+    kernel.run(tensors, names, 0, 1, scratch.data());
+    const auto written =
+        std::count_if(scratch.begin(), scratch.end(), [](std::byte b) { return b != std::byte{0x55}; });
+    EXPECT_GT(written, 0);
+    EXPECT_LE(written, kPanel * 4);
 }
 
 TEST(CopiedBox, IsWhatTheTaskReads) {

@@ -436,22 +436,19 @@ class KernelEmitter {
         return r;
     }
 
-    /// Returns the subrange of dimension d of a copied box that the current ranges read. With dynamic extents a task
-    /// may have fewer points than its loop steps:
-    ///     8 items of a batch of 1, 48 of 4 pixels: a copy of the whole box is 96 times what is read
-    AxisRange copied_range(const Load& load, const Buffer& buffer, size_t d) {
-        const AxisRange whole = constant_range(buffer.physical[d]);
+    /// The points of dimension `d` of a loaded operand that the current ranges read, counted from the box's start;
+    /// nothing if they are as many as the box has, or not known to be fewer.
+    llvm::Value* read_points(const Load& load, size_t d) {
         const TensorExpr& e = *p_.stages.primitives[load.stage].expr();
-        if (!buffer.layout.is_identity()) return whole;
         const Expr index = e.accesses[load.access].index[d];
         llvm::Value* reach = nullptr;
         int64_t constant = 1;
         for (uint32_t a = 0; a < e.extents.size(); ++a) {
             const auto linear = linear_in(index, {VarKind::Axis, a});
-            if (!linear || !linear->coefficient.is_constant()) return whole;
+            if (!linear || !linear->coefficient.is_constant()) return nullptr;
             const int64_t step = linear->coefficient.constant();
             const AxisRange& r = ranges_[p_.stage_axes[load.stage][a]];
-            if (step < 0) return whole;  // the read part ends at the box's end
+            if (step < 0) return nullptr;  // the read part ends at the box's end
             if (r.constant_extent || step == 0) {
                 if (step > 0) constant += step * (*r.constant_extent - 1);
                 continue;
@@ -460,13 +457,44 @@ class KernelEmitter {
             reach = reach == nullptr ? points : b_.CreateNSWAdd(reach, points);
             constant -= step;
         }
-        if (reach == nullptr) return whole;
-        AxisRange r = whole;
-        r.constant_extent.reset();
-        r.extent = b_.CreateNSWAdd(reach, b_.getInt64(static_cast<uint64_t>(constant)));
-        r.total = scalar(fmt::format("codegen.copied.{}.{}.{}", load.stage.value, load.access, d));
-        exprs_.bind(*r.total.as_var(), r.extent);
-        return r;
+        return reach == nullptr ? nullptr : b_.CreateNSWAdd(reach, b_.getInt64(static_cast<uint64_t>(constant)));
+    }
+
+    /// Returns the subrange of physical dimension d of a copied box that the current ranges read. With dynamic extents
+    /// a task may have fewer points than its loop steps, or than the bound of its sizes:
+    ///     8 items of a batch of 1, 48 of 4 pixels: a copy of the whole box is 96 times what is read
+    ///     keys in panels of 16, [512 / 16, 26, 16], for 5 tokens of at most 512: one panel of 32
+    AxisRange copied_range(const Load& load, const Buffer& buffer, size_t d) {
+        const AxisRange whole = constant_range(buffer.physical[d]);
+        std::vector<Expr> logical, box(buffer.box.begin(), buffer.box.end());
+        for (size_t k = 0; k < box.size(); ++k) logical.push_back(axis(k));
+        const Expr index = buffer.layout.is_identity()
+                               ? logical[d]
+                               : physical_index(buffer.layout, box, logical)[d];
+        // The dimension itself, or whole panels of it; a position inside a panel is copied throughout.
+        for (size_t k = 0; k < box.size(); ++k) {
+            int64_t panel = 1;
+            if (index != logical[k]) {
+                const std::vector<Term>& terms = index.terms();
+                const bool quotient = index.constant() == 0 && terms.size() == 1 && terms[0].coefficient == 1 &&
+                                      terms[0].atoms.size() == 1 && terms[0].atoms[0]->kind == Atom::Kind::FloorDiv &&
+                                      terms[0].atoms[0]->a == logical[k] && terms[0].atoms[0]->b.is_constant();
+                if (!quotient) continue;
+                panel = terms[0].atoms[0]->b.constant();
+            }
+            llvm::Value* points = read_points(load, k);
+            if (points == nullptr || panel < 1) return whole;
+            AxisRange r = whole;
+            r.constant_extent.reset();
+            r.extent = panel == 1
+                           ? points
+                           : b_.CreateUDiv(b_.CreateNSWAdd(points, b_.getInt64(static_cast<uint64_t>(panel - 1))),
+                                           b_.getInt64(static_cast<uint64_t>(panel)));
+            r.total = scalar(fmt::format("codegen.copied.{}.{}.{}", load.stage.value, load.access, d));
+            exprs_.bind(*r.total.as_var(), r.extent);
+            return r;
+        }
+        return whole;
     }
 
     void emit_load(const Load& load, const std::vector<size_t>&) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "compile/limits.h"
 #include "runtime/thread_count.h"
 #include "tune/error_bound.h"
 
@@ -431,7 +432,9 @@ void Finder::find_numerics() {
         return;
     }
     o_.progress("running kernel by kernel");
-    const Program chained = program_of(snapshots_->plan(), compilation_->model->kernels(), o_.kernels(*compilation_));
+    const Plan& plan = snapshots_->plan();
+    const Program chained = program_of(plan, compilation_->model->kernels(), o_.kernels(*compilation_),
+                                       bind_inputs(plan.program, inputs_));
     const Evaluation found = evaluate(chained, inputs_, Precision::Rounded, [](const std::string&) { return true; });
     if (right(found)) return find_in_session();
     out_.fault = Fault::Numerics;

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/kernel.h"
 #include "base/error.h"
+#include "compile/limits.h"
 #include "driver/bisect/evaluate.h"
 #include "orchestrate/kernel_group.h"
 #include "tune/error_bound.h"
@@ -80,7 +81,7 @@ class Search {
             return this->check(at, operands, names);
         };
         try {
-            interpret(program_of(plan_, model_.kernels(), check), inputs);
+            interpret(program_of(plan_, model_.kernels(), check, bind_inputs(plan_.program, inputs)), inputs);
         } catch (const Found&) {
         }
         return std::move(result_);

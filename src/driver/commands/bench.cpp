@@ -161,6 +161,16 @@ void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
     }
 }
 
+Json to_json(const RunCounts& counts) {
+    return {{"runs", counts.runs},
+            {"compilations", counts.compilations},
+            {"preparations", counts.preparations},
+            {"recalled", counts.recalled},
+            {"memory_plans", counts.memory_plans},
+            {"dispatches", counts.dispatches},
+            {"bytes_copied", counts.bytes_copied}};
+}
+
 int command_bench(const BenchOptions& o) {
     if (!o.json.empty()) check_writable(o.json);
     const Compilation c = compile(o.model, o.data, false);
@@ -203,6 +213,7 @@ int command_bench(const BenchOptions& o) {
     j["peak_gflops"] = peak.gflops;
     j["peak_calibrated"] = peak.of == "measured FMA";
     j["peak_rss_mb"] = peak_rss;
+    j["counts"] = to_json(session.counts());
     std::map<std::string, double> passes;  // a pass may run twice
     for (const PassTime& p : c.passes) passes[p.name] += p.ms;
     j["passes_ms"] = passes;
@@ -252,7 +263,9 @@ void add_bench_command(CLI::App& app, int& status) {
         ->check(CLI::Range(0, 100000));
     c->footer(
         "JSON: latency_ms.{min,median,mean,p90,p95,p99,max}, load_ms, compile_ms, first_run_ms, threads, kernels,\n"
-        "assumed_dims (dynamic dimensions without a given size, and the assumed sizes), steps, gflops (2 per "
+        "assumed_dims (dynamic dimensions without a given size, and the assumed sizes), steps, counts (of the session: "
+        "runs, compilations,\n"
+        "preparations, recalled, memory_plans, dispatches, bytes_copied), gflops (2 per "
         "multiply-add of products), peak_share (of peak_gflops), peak_rss_mb, passes_ms,\n"
         "with --kernels by_kernel (a list: kernel, name, calls, us, flops, bytes, limit_us).\n\n"
         "Examples:\n"

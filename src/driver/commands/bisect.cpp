@@ -93,6 +93,7 @@ int command_bisect(BisectCommand c) {
     bisect::Options o;
     o.pipeline = pipeline_options(c.model);
     o.pipeline.reference = false;
+    o.pipeline.compile.ranges = dim_settings(c.data.dims).ranges;
     o.model = load_model(c.model.model);
     take_reference(o, c);
     take_target(o, c);

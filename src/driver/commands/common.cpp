@@ -390,6 +390,7 @@ Compilation compile(const ModelOptions& o, const DataOptions& data, bool referen
     Progress progress("compiling " + o.model, o.progress || o.scheduler.measure);
     PipelineOptions p = pipeline_options(o);
     p.reference = reference;
+    p.compile.ranges = dim_settings(data.dims).ranges;
     if (given(data))
         p.compile.inputs = [data](const std::vector<ModelIo>& declared) {
             InputRequest request = data.request;
@@ -456,7 +457,11 @@ Session session_of(const ModelOptions& o, const Compilation& c) {
 }
 
 void add_data_options(CLI::App& command, DataOptions& o) {
-    command.add_option("--dim", o.dims, "size of a named dimension of random inputs: batch=8")->allow_extra_args(false);
+    command
+        .add_option("--dim", o.dims,
+                    "size of a named dimension of random inputs: batch=8; or the range for which the "
+                    "model is compiled, with samples and weights: seq=1..512:8,64,128@3")
+        ->allow_extra_args(false);
     CLI::Option* input = command.add_option(
         "--input", o.request.files,
         "x=x.npy, x=x.pb (ONNX TensorProto), x=random, or all.npz with an array for each name; others are random");
@@ -476,15 +481,28 @@ std::pair<std::string, int64_t> parse_setting(const std::string& option, const s
     throw CLI::ValidationError(option, "'" + text + "' is not of the form name=number");
 }
 
-bool given(const DataOptions& o) { return !o.dims.empty() || !o.request.files.empty() || !o.request.folder.empty(); }
+bool given(const DataOptions& o) {
+    return !dim_settings(o.dims).sizes.empty() || !o.request.files.empty() || !o.request.folder.empty();
+}
+
+DimSettings dim_settings(const std::vector<std::string>& texts) {
+    DimSettings out;
+    for (const std::string& text : texts) {
+        const size_t at = text.find('=');
+        if (at != std::string::npos && at > 0 && is_dim_range(std::string_view(text).substr(at + 1))) {
+            out.ranges[text.substr(0, at)] = parse_dim_range(std::string_view(text).substr(at + 1));
+            continue;
+        }
+        const auto [name, size] = parse_setting("--dim", text);
+        if (size < 0) throw CLI::ValidationError("--dim", "'" + text + "': a size is not negative");
+        out.sizes[name] = size;
+    }
+    return out;
+}
 
 std::map<std::string, int64_t> dims_of(const DataOptions& o) {
     std::map<std::string, int64_t> dims = o.request.dims;
-    for (const std::string& text : o.dims) {
-        const auto [name, size] = parse_setting("--dim", text);
-        if (size < 0) throw CLI::ValidationError("--dim", "'" + text + "': a size is not negative");
-        dims[name] = size;
-    }
+    for (const auto& [name, size] : dim_settings(o.dims).sizes) dims[name] = size;
     return dims;
 }
 

@@ -97,12 +97,20 @@ Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress
 Session session_of(const ModelOptions& o, const Compilation& c);
 
 struct DataOptions {
-    std::vector<std::string> dims;  ///< "batch=8"
+    std::vector<std::string> dims;  ///< "batch=8", "seq=1..512"
     InputRequest request;
 };
 void add_data_options(CLI::App& command, DataOptions& o);
 /// True if --dim, --data or --input are given.
 bool given(const DataOptions& o);
+/// Texts of --dim: sizes ("batch=8"), and ranges ("seq=1..512:8,64,128@3"). A dimension may have both: a size of inputs
+/// within a range for which the model is compiled.
+struct DimSettings {
+    std::map<std::string, int64_t> sizes;
+    std::map<std::string, DimRange> ranges;
+};
+/// Throws CLI::ValidationError for malformed texts, OptionError for malformed ranges.
+DimSettings dim_settings(const std::vector<std::string>& texts);
 /// The sizes that --dim gives to named dimensions. Throws CLI::ValidationError for invalid sizes.
 std::map<std::string, int64_t> dims_of(const DataOptions& o);
 /// The inputs, checked against the model's declarations and the machine's memory. Throws CLI::ValidationError if --dim

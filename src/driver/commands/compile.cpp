@@ -31,11 +31,9 @@ int command_compile(const CompileCommand& o) {
     p.reference = false;
     p.compile.keep_objects = true;
     p.compile.provider = nullptr;  // kernels of libraries cannot be saved
-    for (const std::string& text : o.dims) {
-        const auto [name, size] = parse_setting("--dim", text);
-        if (size < 0) throw CLI::ValidationError("--dim", "'" + text + "': a size is not negative");
-        p.compile.dims[name] = size;
-    }
+    DimSettings dims = dim_settings(o.dims);
+    p.compile.dims = std::move(dims.sizes);
+    p.compile.ranges = std::move(dims.ranges);
     const double start = now_ms();
     const std::string hash = artifact::content_hash(read_file(o.model.model));
     Progress progress("compiling " + o.model.model, o.model.progress || o.model.scheduler.measure);
@@ -111,7 +109,10 @@ void add_compile_command(CLI::App& app, int& status) {
     auto o = std::make_shared<CompileCommand>();
     add_model_options(*c, o->model);
     c->add_option("-o,--output", o->output, "file to write: a shared object")->required();
-    c->add_option("--dim", o->dims, "fix a named dimension of the inputs: batch=8")->allow_extra_args(false);
+    c->add_option("--dim", o->dims,
+                  "fix a named dimension of the inputs: batch=8; or declare its range, with samples and "
+                  "weights: seq=1..512:8,64,128@3")
+        ->allow_extra_args(false);
     add_json_option(*c, o->json);
     c->footer(
         "run, bench and verify accept the file in place of a model, and programs load it with tilewright_load. It has\n"

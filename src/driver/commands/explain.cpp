@@ -28,6 +28,7 @@ int command_explain(const ExplainCommand& o) {
         Progress progress("explaining " + o.model.model, o.model.progress);
         PipelineOptions pipeline = pipeline_options(o.model);
         pipeline.keep_rewritten = pipeline.compile.keep_refusals = true;
+        pipeline.compile.ranges = dim_settings(o.data.dims).ranges;
         const Compilation c = compile(o.model, pipeline, progress);
         explain::ExplainOptions how;
         how.seconds = o.seconds;

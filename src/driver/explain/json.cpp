@@ -117,6 +117,21 @@ Json pieces(const OrchestrationReport& o) {
     return out;
 }
 
+Json regions(const Report& r) {
+    Json out = Json::array();
+    for (const RegionNote& n : r.regions) {
+        Json ways = Json::array();
+        for (const RegionNote::Way& w : n.ways)
+            ways.push_back({{"kernels", w.kernels}, {"estimate_us", w.estimate_us}});
+        out.push_back({{"name", n.name},
+                       {"count", n.count},
+                       {"dispatch", n.dispatch},
+                       {"taken", n.taken},
+                       {"ways", std::move(ways)}});
+    }
+    return out;
+}
+
 }  // namespace
 
 std::string to_json(const Report& r) {
@@ -191,6 +206,7 @@ std::string to_json(const Report& r) {
                          {"costed", r.rewrites->costed},        {"before_ms", r.rewrites->before * 1e3},
                          {"after_ms", r.rewrites->after * 1e3}, {"rejected_by_plan", r.rewrites->rejected_by_plan},
                          {"applied", r.rewrites->applied}};
+    j["regions"] = regions(r);
     j["launch_us"] = r.launch_us;
     j["operator_totals"] = operator_totals(r);
     j["roofline"] = roofline(r);

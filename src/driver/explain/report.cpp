@@ -10,6 +10,7 @@
 #include "cost/estimate.h"
 #include "graph/graph.h"
 #include "orchestrate/schedules.h"
+#include "program/analysis/dynamic.h"
 #include "runtime/thread_count.h"
 
 namespace tilewright::explain {
@@ -51,11 +52,20 @@ Work work_of(const TileProgram& kernel, const Bindings& sizes, double& operation
     return work;
 }
 
+/// The way of a region at these sizes.
+uint32_t way_at(const Region& region, const Bindings& sizes) {
+    return region.dispatch.choose([&](Expr e) { return assumed_value(e, sizes); });
+}
+bool runs(const Plan& plan, const KernelCall& call, const Bindings& sizes) {
+    return !call.way || way_at(plan.regions[call.way->region], sizes) == call.way->way;
+}
+
 /// Adds the time of kernels in sequence, including launches; bodies of control flow count once. Other steps count zero.
 void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const Target& target, const Bindings& sizes,
               PlanNote& note) {
     for (const Step& step : plan.steps) {
-        if (const auto* call = std::get_if<KernelCall>(&step.what)) {
+        const auto* call = std::get_if<KernelCall>(&step.what);
+        if (call != nullptr && runs(plan, *call, sizes)) {
             ++note.kernels;
             note.estimate_ms += (estimate(kernels[call->kernel], target, sizes).seconds + kKernelSeconds) * 1e3;
         }
@@ -83,7 +93,7 @@ class Explanation {
         std::map<ValueId, BoxId> makers;
         for (const Step& step : plan.steps) {
             if (const auto* call = std::get_if<KernelCall>(&step.what)) {
-                add_kernel(plan, *call, first, makers);
+                if (runs(plan, *call, sizes_)) add_kernel(plan, *call, first, makers);
             } else {
                 const Primitive& p = plan.program.primitives[std::get<PrimitiveId>(step.what)];
                 StepNote note{first + p.origin.parts.at(0), makers_of(p.inputs(), makers)};
@@ -92,12 +102,43 @@ class Explanation {
             }
             for (const auto& body : step.bodies) add(*body);
         }
+        add_regions(plan);
     }
 
   private:
     static std::string node_name(const Program& p, uint32_t node) {
         const SourceNode& n = p.nodes.at(node);
         return n.name.empty() ? n.op : fmt::format("{} ({})", readable(n.name), readable(n.op));
+    }
+
+    void add_regions(const Plan& plan) {
+        std::vector<RegionNote> notes;
+        for (const Region& region : plan.regions) {
+            RegionNote& n = notes.emplace_back();
+            n.name = readable(region.name);
+            n.dispatch = region.dispatch.print();
+            n.taken = way_at(region, sizes_);
+            n.ways.resize(region.dispatch.ways());
+        }
+        for (const Step& step : plan.steps) {
+            const auto* call = std::get_if<KernelCall>(&step.what);
+            if (call == nullptr || !call->way) continue;
+            RegionNote::Way& way = notes[call->way->region].ways[call->way->way];
+            ++way.kernels;
+            way.estimate_us += (estimate(kernels_[call->kernel], target_, sizes_).seconds + kKernelSeconds) * 1e6;
+        }
+        for (RegionNote& n : notes) {
+            const auto same = std::find_if(r_.regions.begin(), r_.regions.end(), [&](const RegionNote& o) {
+                return o.dispatch == n.dispatch && o.ways.size() == n.ways.size() &&
+                       std::equal(o.ways.begin(), o.ways.end(), n.ways.begin(), [](const auto& a, const auto& b) {
+                           return a.kernels == b.kernels && a.estimate_us == b.estimate_us;
+                       });
+            });
+            if (same != r_.regions.end())
+                ++same->count;
+            else
+                r_.regions.push_back(std::move(n));
+        }
     }
 
     void add_primitives(const Program& p) {

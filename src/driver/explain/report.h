@@ -88,6 +88,19 @@ struct OperatorTotal {
     double us = 0, limit_us = 0;
 };
 
+/// A region that has several ways (Plan::regions), with equal ones counted.
+struct RegionNote {
+    std::string name;  ///< of its last kernel
+    size_t count = 1;
+    std::string dispatch;  ///< the sizes of each way
+    uint32_t taken = 0;    ///< for the report's sizes
+    struct Way {
+        size_t kernels = 0;
+        double estimate_us = 0;  ///< at these sizes, launches included
+    };
+    std::vector<Way> ways;
+};
+
 /// A whole plan.
 struct PlanNote {
     std::string name;
@@ -103,7 +116,7 @@ struct Report {
     bool calibrated = false;  ///< those rates are measured
     Orchestrator orchestrator = Orchestrator::Greedy;
     double compile_ms = 0;
-    /// The assumed sizes of dynamic dimensions in estimates and limits; 128 for others.
+    /// The assumed sizes of dynamic dimensions in estimates, limits and choices of ways; 128 for others.
     std::map<std::string, int64_t> sizes;
     std::optional<RewriteReport> rewrites;               ///< if requested
     std::shared_ptr<const OrchestrationReport> optimal;  ///< if orchestration was optimal
@@ -111,9 +124,10 @@ struct Report {
     std::vector<KernelNote> kernels;                     ///< likewise, in execution order
     size_t codes = 0;                                    ///< distinct kernels
     std::vector<StepNote> steps;
-    std::vector<PlanNote> plans;  ///< this plan, the greedy one, one kernel per operator
-    double launch_us = 0;         ///< of a kernel; included in plans, not in the estimates of kernels
-    double peak_gflops = 0;       ///< multiply-adds, all threads
+    std::vector<RegionNote> regions;  ///< kernels are those of the ways that are taken
+    std::vector<PlanNote> plans;      ///< this plan, the greedy one, one kernel per operator
+    double launch_us = 0;             ///< of a kernel; included in plans, not in the estimates of kernels
+    double peak_gflops = 0;           ///< multiply-adds, all threads
     std::vector<Bandwidth> bandwidths;
 
     const PlanNote& plan() const { return plans[0]; }

@@ -154,6 +154,20 @@ std::string repeated_text(const Report& r) {
            wrapped(2, "", names, 3);
 }
 
+/// Which way each region takes at the report's sizes, what the others would take, and at which sizes they run.
+std::string regions_text(const Report& r) {
+    if (r.regions.empty()) return "";
+    std::string s = "\nregions with several ways, and those taken at these sizes\n";
+    for (const RegionNote& n : r.regions) {
+        s += fmt::format("  {}{}\n", n.name, n.count > 1 ? fmt::format(" and {} more like it", n.count - 1) : "");
+        for (size_t w = 0; w < n.ways.size(); ++w)
+            s += fmt::format("    {} way {}: {:.1f} us, {}\n", w == n.taken ? "->" : "  ", w, n.ways[w].estimate_us,
+                             plural(n.ways[w].kernels, "kernel"));
+        s += wrapped(4, "by size", split(n.dispatch), 3);
+    }
+    return s;
+}
+
 /// "operators   Conv 12.1 ms (81 %), Add 1.2 ms (8 %), ..."
 std::string totals_text(const Report& r) {
     double all = 1e-9;
@@ -219,7 +233,7 @@ std::string print(const Report& r, size_t most) {
     for (const auto& [name, size] : r.sizes) sizes.push_back(fmt::format("{} = {}", name, size));
     s += sizes.empty() ? "\n\n" : fmt::format("\nfor {}\n\n", fmt::join(sizes, ", "));
     const std::string search = search_text(r);
-    s += search + (search.empty() ? "" : "\n") + plans_text(r) + totals_text(r) + repeated_text(r);
+    s += search + (search.empty() ? "" : "\n") + plans_text(r) + totals_text(r) + regions_text(r) + repeated_text(r);
     std::vector<size_t> order(r.kernels.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),

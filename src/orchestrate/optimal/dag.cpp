@@ -167,7 +167,7 @@ Dag dag_of_edges(size_t nodes, const std::vector<std::pair<size_t, size_t>>& edg
 Dag dag_of(const Program& program) {
     Dag dag;
     for (const Value& v : program.values) {
-        dag.add_given(v.name, assumed_points(v.shape) * static_cast<double>(byte_size(v.dtype)));
+        dag.add_given(v.name, assumed_points(v.shape, program.assumed) * static_cast<double>(byte_size(v.dtype)));
     }
     for (const PrimitiveId id : program.primitives.ids()) {
         const Primitive& p = program.primitives[id];

@@ -69,6 +69,14 @@ std::set<Var> names_used(const Primitive& primitive) {
     return names;
 }
 
+std::set<Var> names_of(const Program& program) {
+    std::set<Var> names;
+    for (const Value& v : program.values)
+        for (const Expr d : v.shape) add_names(d, names);
+    for (const Primitive& p : program.primitives) names.merge(names_used(p));
+    return names;
+}
+
 TensorExpr map_exprs(const TensorExpr& expr, const std::function<Expr(Expr)>& f) {
     TensorExpr out = map_indices(expr, f);
     for (Expr& e : out.extents) e = f(e);
@@ -98,6 +106,8 @@ Program substitute_names(const Program& program, const std::map<Var, Expr>& by) 
         for (Expr& e : v.shape) e = f(e);
     for (Primitive& p : out.primitives) substitute_names(p, by);
     substitute_names(out.requirements, by);
+    std::erase_if(out.at_most, [&](const auto& bound) { return by.count(bound.first) != 0; });
+    std::erase_if(out.assumed, [&](const auto& size) { return by.count(size.first) != 0; });
     return out;
 }
 

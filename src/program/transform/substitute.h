@@ -11,6 +11,8 @@ namespace tilewright {
 
 /// Every symbol and scalar that executing the primitive needs, including those of nested programs.
 std::set<Var> names_used(const Primitive& primitive);
+/// Every symbol and scalar in shapes of values and in primitives.
+std::set<Var> names_of(const Program& program);
 /// Adds the symbols and scalars of `e`.
 void add_names(Expr e, std::set<Var>& names);
 

@@ -319,7 +319,7 @@ std::optional<Chain> make_chain(const Program& original) {
     if (!axes) return std::nullopt;
     static_cast<KernelAxes&>(c) = std::move(*axes);
     for (const TileAxis& a : c.axes) {
-        c.extents.push_back(assumed_extent(a.extent));
+        c.extents.push_back(assumed_extent(a.extent, p.assumed));
         c.open.push_back(!a.extent.is_constant());
     }
     Union connected(p.primitives.size());

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "program/analysis/dynamic.h"
 #include "tile/online.h"
 #include "tile/verify_tree.h"
 
@@ -217,9 +218,22 @@ class Tree {
                 const ValueId v = c_.stages.primitives[s].expr()->accesses[access].value;
                 if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) continue;
                 Load load = std::get<Load>(make_loads(c_.stages, s, {access}, micros_.at(s))[0].kind);
-                std::vector<int64_t> range = c_.extents;
+                std::vector<int64_t> range = most_extents();
                 insert(t_.body, load, range);
             }
+    }
+
+    /// Extents that bound a copy. A copy along an axis without a bound must stand inside a loop over it, which repeats
+    /// it; that pays at some sizes only. Where none is assumed, the copy stands outside, and the chain is illegal.
+    std::vector<int64_t> most_extents() const {
+        constexpr int64_t kUnbounded = int64_t{1} << 40;
+        std::vector<int64_t> out;
+        for (size_t a = 0; a < c_.axes.size(); ++a) {
+            const Expr extent = c_.axes[a].extent;
+            const int64_t open = sizes_assumed(c_.stages, extent) ? kUnbounded : c_.extents[a];
+            out.push_back(most_value(extent, c_.stages.at_most).value_or(open));
+        }
+        return out;
     }
 
     bool insert(std::vector<Stmt>& body, const Load& load, std::vector<int64_t>& range) {

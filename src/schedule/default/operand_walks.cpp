@@ -86,17 +86,17 @@ std::optional<size_t> OperandWalks::transposed_axis(const OperandWalk& w, size_t
     return std::nullopt;
 }
 
-bool panel_collides(const TensorExpr& e, const OperandWalk& w, size_t vector) {
+bool panel_collides(const Program& stages, const TensorExpr& e, const OperandWalk& w, size_t vector) {
     constexpr int64_t kElementBytes = 4;  // panels are packed as f32
     constexpr int64_t kLeastSteps = 32, kLeastRows = 128;
     if (!w.unit(vector)) return false;
     int64_t rows = 1;
     for (size_t a = 0; a < e.spatial; ++a)
-        if (!w.depends(a)) rows *= guessed_extent(e.extents[a]);
+        if (!w.depends(a)) rows *= guessed_extent(stages, e.extents[a]);
     for (size_t r = e.spatial; r < e.extents.size(); ++r) {
         const int64_t stride = w.stride(r).value_or(0);
         if (stride != 0 && steps_to_same_set(stride * kElementBytes) == 1 &&
-            guessed_extent(e.extents[r]) >= kLeastSteps)
+            guessed_extent(stages, e.extents[r]) >= kLeastSteps)
             return rows >= kLeastRows;
     }
     return false;
@@ -108,7 +108,7 @@ bool slides(const Program& stages, const TensorExpr& e, size_t a) {
         for (size_t r = e.spatial; r < e.extents.size(); ++r) {
             if (steps[a] && steps[r] && steps[a]->is_constant() && steps[r]->is_constant()) {
                 const int64_t step = std::abs(steps[a]->constant()), inner = std::abs(steps[r]->constant());
-                if (step > 0 && inner > 0 && step % inner == 0 && step / inner < guessed_extent(e.extents[r]))
+                if (step > 0 && inner > 0 && step % inner == 0 && step / inner < guessed_extent(stages, e.extents[r]))
                     return true;
                 continue;
             }

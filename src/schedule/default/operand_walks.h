@@ -48,7 +48,7 @@ struct OperandWalks {
     bool product = false;            ///< a sum of products of two accesses
 
     size_t axes() const { return e.extents.size(); }
-    int64_t extent(size_t a) const { return guessed_extent(e.extents[a]); }
+    int64_t extent(size_t a) const { return guessed_extent(stages, e.extents[a]); }
     bool fixed(size_t a) const { return e.extents[a].is_constant(); }
     const OperandWalk& result() const { return walks.back(); }
     int64_t element_bytes(size_t access) const;
@@ -76,6 +76,6 @@ struct OperandWalks {
 
 /// Whether the vectors of an operand's panel, one for each reduction step, map to one set of the caches (a matrix whose
 /// rows are a multiple of 4 KiB long), and enough rows read the panel to amortise packing it.
-bool panel_collides(const TensorExpr& e, const OperandWalk& w, size_t vector);
+bool panel_collides(const Program& stages, const TensorExpr& e, const OperandWalk& w, size_t vector);
 
 }  // namespace tilewright

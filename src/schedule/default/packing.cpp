@@ -63,7 +63,8 @@ std::vector<size_t> choose_loads(const OperandWalks& w, size_t vector) {
         const bool decidable =
             std::all_of(a.valid.begin(), a.valid.end(), [&](Expr c) { return single_index_condition(a, c); });
         const bool strided = w.walks[i].depends(vector) && !w.walks[i].unit(vector);
-        if (decidable && (!a.valid.empty() || strided || panel_collides(w.e, w.walks[i], vector))) loads.push_back(i);
+        if (decidable && (!a.valid.empty() || strided || panel_collides(w.stages, w.e, w.walks[i], vector)))
+            loads.push_back(i);
     }
     return loads;
 }
@@ -79,7 +80,7 @@ std::vector<Stmt> make_loads(const Program& stages, PrimitiveId id, const std::v
         const OperandWalk w =
             walk_of(stages, expr, expr.accesses[i].value, expr.accesses[i].index, false, static_cast<int>(micro.lanes));
         const size_t vector = *micro.vector_axis;
-        if (w.depends(vector) && (!w.unit(vector) || panel_collides(expr, w, vector)))
+        if (w.depends(vector) && (!w.unit(vector) || panel_collides(stages, expr, w, vector)))
             load.layout = pack_for_lanes(expr.accesses[i], vector, std::max<int64_t>(1, micro.registers[vector]));
         out.push_back(Stmt{load});
     }

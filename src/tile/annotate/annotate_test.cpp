@@ -227,7 +227,7 @@ compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8] order [s0 s1 s2 r3 r4] pa
 )TW");
     ASSERT_TRUE(a.cut);
     EXPECT_THAT(*a.cut, ElementsAre(0, 1));
-    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {2}, false}));
+    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1, 2}, false}));
     ASSERT_TRUE(a.prefetch);
     EXPECT_THAT(*a.prefetch, ElementsAre(Prefetch{0, PrefetchKind::Window, 8192}));
     EXPECT_FALSE(a.accumulators);  // of three steps

@@ -1,0 +1,68 @@
+#include "orchestrate/dynamic/dispatch_table.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+namespace tilewright::dynamic {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Var var(const char* name) { return *symbol(name).as_var(); }
+
+/// Way 0 takes 100 + n, way 1 takes 3 n: they cross at 50.
+double two_ways(uint32_t way, const Bindings& sizes) {
+    const auto n = static_cast<double>(sizes.begin()->second);
+    return way == 0 ? 100 + n : 3 * n;
+}
+
+TEST(DispatchTable, CutsWhereTheFastestWayChanges) {
+    const std::vector<GridAxis> grid{{var("n"), {1, 8, 64, 512}}};
+    const Dispatch d = dispatch_table(grid, {{}, {}}, 0, two_ways);
+    EXPECT_THAT(d.table, ElementsAre(1, 0));
+    ASSERT_EQ(d.cuts.size(), 1u);
+    EXPECT_THAT(d.cuts[0], ElementsAre(50));
+}
+
+TEST(DispatchTable, AWayThatIsFastestEverywhereNeedsNoKeys) {
+    const std::vector<GridAxis> grid{{var("m"), {1, 8}}, {var("n"), {1, 64}}};
+    const Dispatch d = dispatch_table(grid, {{}, {}}, 0, [](uint32_t way, const Bindings&) { return way + 1.0; });
+    EXPECT_THAT(d.keys, IsEmpty());
+    EXPECT_THAT(d.table, ElementsAre(0));
+}
+
+TEST(DispatchTable, KeysThatDecideNothingAreDropped) {
+    const std::vector<GridAxis> grid{{var("m"), {1, 8}}, {var("n"), {1, 16, 128}}};
+    const Dispatch d = dispatch_table(grid, {{}, {}}, 0, [](uint32_t way, const Bindings& sizes) {
+        return two_ways(way, {{var("n"), sizes.at(var("n"))}});
+    });
+    EXPECT_THAT(d.keys, ElementsAre(symbol("n")));
+    EXPECT_THAT(d.table, ElementsAre(1, 0));
+    EXPECT_EQ(d.cuts[0].size(), 1u);
+}
+
+TEST(DispatchTable, IllegalWaysAreNotNamed) {
+    const std::vector<GridAxis> grid{{var("n"), {1, 8, 64}}};
+    const Dispatch d = dispatch_table(grid, {{}, {Expr(16) - symbol("n")}}, 0, [](uint32_t way, const Bindings& sizes) {
+        if (way == 0) return 2.0;
+        return sizes.begin()->second > 16 ? std::numeric_limits<double>::infinity() : 1.0;
+    });
+    EXPECT_THAT(d.table, ElementsAre(1, 0));
+    EXPECT_THAT(d.cuts[0], ElementsAre(17));
+}
+
+TEST(DispatchGrid, CoversSamplesAndDeclaredBounds) {
+    const Var n = var("n");
+    const auto grid = dispatch_grid({n}, {{{{n, 5}}, 1}, {{{n, 100}}, 1}}, {{n, 512}});
+    ASSERT_EQ(grid.size(), 1u);
+    EXPECT_EQ(grid[0].sizes.front(), 1);
+    EXPECT_EQ(grid[0].sizes.back(), 512);
+    EXPECT_THAT(grid[0].sizes, testing::Contains(5));
+    EXPECT_THAT(grid[0].sizes, testing::Contains(100));
+    EXPECT_TRUE(std::is_sorted(grid[0].sizes.begin(), grid[0].sizes.end()));
+}
+
+}  // namespace
+}  // namespace tilewright::dynamic

@@ -1,0 +1,58 @@
+#pragma once
+// Sizes of dynamic dimensions: the range in which a run may choose them, and the samples for which kernels are made.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tilewright {
+
+/// What a user declares of a dimension.
+struct DimRange {
+    struct Sample {
+        int64_t size = 1;
+        double weight = 1;  ///< relative to the other samples
+        friend bool operator==(const Sample&, const Sample&) = default;
+    };
+    int64_t least = 1;
+    std::optional<int64_t> most;  ///< nothing: no upper end
+    std::vector<Sample> samples;  ///< ascending; empty: default_samples
+    friend bool operator==(const DimRange&, const DimRange&) = default;
+};
+
+/// Parses "1..512", "1..512:8,64,128@3" (samples, with weights behind '@') or "1.." (no upper end). Throws OptionError
+/// saying what was expected where the text is something else, the range is empty, or a sample lies outside of it.
+DimRange parse_dim_range(std::string_view text);
+/// Whether the text of an option is a range, and not a single size.
+bool is_dim_range(std::string_view text);
+/// The text that parse_dim_range reads back.
+std::string to_string(const DimRange& range);
+
+/// Bounds the symbols that have a declared range (Program::at_most) requires sizes within it, and assumes the
+/// heaviest sample (Program::assumed). Names that no input has are ignored.
+void declare_ranges(Program& program, const std::map<std::string, DimRange>& ranges);
+
+/// One combination of sizes.
+struct SizeSample {
+    Bindings sizes;
+    double weight = 1;
+};
+
+/// Sizes about equally far apart on a logarithmic scale, from the least to the most. Without an upper end: 1, 16, 128
+/// and 1,024, or 1 and 8 for a dimension that is a batch.
+std::vector<DimRange::Sample> default_samples(const DimRange& range, bool batch);
+
+/// Combinations of the samples of all symbols that are dimensions of the program's inputs, at most `most`: all of them,
+/// or else those that differ from the heaviest in one symbol, and the least and the largest of all. A symbol that is
+/// nothing but the first dimension of inputs is a batch.
+std::vector<SizeSample> size_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
+                                     size_t most);
+/// The symbols that are bare dimensions of the program's inputs.
+std::vector<Var> input_symbols(const Program& program);
+
+}  // namespace tilewright

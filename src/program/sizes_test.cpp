@@ -1,0 +1,104 @@
+#include "program/sizes.h"
+
+#include <gmock/gmock.h>
+
+#include "base/option_error.h"
+#include "program/builder.h"
+
+namespace tilewright {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int64_t> sizes_of(const std::vector<DimRange::Sample>& samples) {
+    std::vector<int64_t> out;
+    for (const auto& s : samples) out.push_back(s.size);
+    return out;
+}
+
+std::string refusal(std::string_view text) {
+    try {
+        parse_dim_range(text);
+    } catch (const OptionError& e) {
+        return std::string(e.what()) + " | " + e.hint();
+    }
+    return "accepted";
+}
+
+TEST(DimRange, ReadsRangesSamplesAndWeights) {
+    const DimRange r = parse_dim_range("1..512:128@3,8,64");
+    EXPECT_EQ(r.least, 1);
+    EXPECT_EQ(r.most, 512);
+    EXPECT_THAT(r.samples, ElementsAre(DimRange::Sample{8, 1}, DimRange::Sample{64, 1}, DimRange::Sample{128, 3}));
+    EXPECT_EQ(to_string(r), "1..512:8,64,128@3");
+    EXPECT_EQ(parse_dim_range(to_string(r)), r);
+}
+
+TEST(DimRange, ARangeMayHaveNoUpperEnd) {
+    EXPECT_EQ(parse_dim_range("4..").most, std::nullopt);
+    EXPECT_EQ(to_string(parse_dim_range("4..:16")), "4..:16");
+}
+
+TEST(DimRange, RefusalsSayWhatWasExpected) {
+    EXPECT_THAT(refusal("8"), HasSubstr("'..' is missing | write 1..512"));
+    EXPECT_THAT(refusal("a..8"), HasSubstr("expected a number, found 'a'"));
+    EXPECT_THAT(refusal("9..8"), HasSubstr("8 is less than 9"));
+    EXPECT_THAT(refusal("1..8:9"), HasSubstr("the sample 9 lies outside of it"));
+    EXPECT_THAT(refusal("1..8:2,2"), HasSubstr("the sample 2 is given twice"));
+    EXPECT_THAT(refusal("1..8:2@0"), HasSubstr("expected a positive weight behind '@', found '0'"));
+    EXPECT_THAT(refusal("1..8:2@x"), HasSubstr("found 'x'"));
+    EXPECT_THAT(refusal("-1..8"), HasSubstr("-1 is not between 0 and"));
+    EXPECT_THAT(refusal("1..99999999999999999999"), HasSubstr("expected a number"));
+}
+
+TEST(Samples, AreSpreadOnALogarithmicScale) {
+    EXPECT_THAT(sizes_of(default_samples(parse_dim_range("1..512"), false)), ElementsAre(1, 8, 64, 512));
+    EXPECT_THAT(sizes_of(default_samples(parse_dim_range("32..32"), false)), ElementsAre(32));
+    EXPECT_THAT(sizes_of(default_samples({}, false)), ElementsAre(1, 16, 128, 1024));
+    EXPECT_THAT(sizes_of(default_samples({}, true)), ElementsAre(1, 8));
+}
+
+Program tokens() {
+    Program p;
+    Builder b(p);
+    b.set_outputs({b.input("x", DType::F32, {symbol("batch"), symbol("seq"), 8})});
+    return p;
+}
+
+TEST(Samples, OfSeveralSymbolsAreCombinedWithinTheLimit) {
+    const std::map<std::string, DimRange> ranges{{"seq", parse_dim_range("1..64:1,64@2")}};
+    const auto all = size_samples(tokens(), ranges, 8);
+    ASSERT_EQ(all.size(), 4u);
+    const Var batch = *symbol("batch").as_var(), seq = *symbol("seq").as_var();
+    EXPECT_EQ(all[1].sizes, (Bindings{{batch, 1}, {seq, 64}}));
+    EXPECT_EQ(all[1].weight, 2);
+    const auto few = size_samples(tokens(), ranges, 3);
+    ASSERT_EQ(few.size(), 3u);
+    EXPECT_EQ(few[0].sizes.at(seq), 64) << "the heaviest first";
+    EXPECT_EQ(few[1].sizes, (Bindings{{batch, 1}, {seq, 1}}));
+}
+
+TEST(Ranges, BoundSymbolsAndRequireSizesWithinThem) {
+    Program p = tokens();
+    declare_ranges(p, {{"seq", parse_dim_range("2..64")}});
+    EXPECT_EQ(p.at_most, (std::map<Var, int64_t>{{*symbol("seq").as_var(), 64}}));
+    EXPECT_EQ(print(parse_program(print(p))), print(p));
+    const auto run = [&](int64_t seq) {
+        try {
+            interpret(p, {Tensor(DType::F32, {1, seq, 8}, true)});
+        } catch (const ModelError& e) {
+            return std::string(e.what()) + " | " + e.hint();
+        }
+        return std::string("ran");
+    };
+    EXPECT_EQ(run(2), "ran");
+    EXPECT_EQ(run(64), "ran");
+    EXPECT_EQ(run(65),
+              "dimension seq = 65, and the model is compiled for 2 to 64 | give inputs whose sizes fit: seq is "
+              "dimension 1 of 'x'");
+    EXPECT_THAT(run(1), HasSubstr("dimension seq = 1, and the model is compiled for 2 to 64"));
+}
+
+}  // namespace
+}  // namespace tilewright
