@@ -24,6 +24,7 @@ OrchestrateOptions planning(int threads) {
     o.scheduling.target = test::target_with({.workers = threads});
     o.scheduling.estimates = true;
     o.schedules = std::make_shared<Schedules>(o.scheduling);
+    o.skip.emplace_back("sample_sizes");  // the search evaluates one set of sizes
     return o;
 }
 

@@ -233,9 +233,9 @@ Program linear_attention(const std::string& n) {
     return parse_program(text);
 }
 
-/// Kernels with dynamic extents are selected for the 128 that the model assumes. The selection must hold for larger
-/// sizes: at sizes of models (EfficientViT's 64 to 16,384), the dynamic plan is not much slower than the plan for that
-/// size.
+/// Kernels with dynamic extents are made for samples of the sizes. The dispatch among them must hold between and beyond
+/// the samples: at sizes of models (EfficientViT's 64 to 16,384), the dynamic plan is not much slower than the plan for
+/// that size.
 TEST(GemmChains, over_open_extents_hold_at_the_sizes_that_models_have) {
     OrchestrateOptions options;
     options.scheduling.kind = SchedulerKind::Auto;
@@ -245,14 +245,18 @@ TEST(GemmChains, over_open_extents_hold_at_the_sizes_that_models_have) {
         KernelSet set;
         const Plan plan = plan_program(p, set, options);
         double sum = 0;
+        const Bindings sizes{{*symbol("n").as_var(), n}};
         for (const Step& step : plan.steps) {
-            const TileProgram& kernel = set.kernels()[std::get<KernelCall>(step.what).kernel];
-            sum += kKernelSeconds + estimate(kernel, options.scheduling.target, {{*symbol("n").as_var(), n}}).seconds;
+            const auto& call = std::get<KernelCall>(step.what);
+            if (!test::runs_at(plan, call, sizes)) continue;
+            sum += kKernelSeconds + estimate(set.kernels()[call.kernel], options.scheduling.target, sizes).seconds;
         }
         return sum;
     };
     for (const int64_t n : {64, 256, 1024, 4096, 16384})
-        EXPECT_LT(seconds(linear_attention("$n"), n), 1.6 * seconds(linear_attention(std::to_string(n)), n)) << n;
+        EXPECT_LT(seconds(linear_attention("$n"), n),
+                  (n > 4096 ? 1.6 : 1.15) * seconds(linear_attention(std::to_string(n)), n))
+            << n;
 }
 
 TEST(GemmChains, fuses_only_where_the_model_says_that_it_gains) {

@@ -8,6 +8,13 @@
 
 namespace tilewright::test {
 
+/// Whether the call is in a way that its region takes at these sizes, or in none.
+inline bool runs_at(const Plan& plan, const KernelCall& call, const Bindings& sizes) {
+    if (!call.way) return true;
+    const Dispatch& d = plan.regions[call.way->region].dispatch;
+    return d.choose([&](Expr e) { return evaluate(e, sizes); }) == call.way->way;
+}
+
 /// The outputs of the program, computed by the kernels of its plan.
 inline std::vector<Tensor> run_by_tiles(const Plan& plan, const KernelSet& kernels, const std::vector<Tensor>& inputs) {
     const Program& p = plan.program;
@@ -19,6 +26,7 @@ inline std::vector<Tensor> run_by_tiles(const Plan& plan, const KernelSet& kerne
     }
     for (const Step& step : plan.steps) {
         const auto& call = std::get<KernelCall>(step.what);
+        if (!runs_at(plan, call, bindings)) continue;
         const TileProgram& kernel = kernels.kernels()[call.kernel];
         std::vector<Tensor> operands;
         operands.reserve(kernel.stages.inputs.size());

@@ -160,7 +160,11 @@ TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vecto
     const double enough = kConstructedMargin * costs->estimate(initial);
     if (how.kind == SchedulerKind::Auto && costs->lower_bound(initial.stages) >= enough) return initial;
     stages = initial.stages;  // with contiguous axes merged
-    const std::vector<construct::Problem> all = problems(stages, how);
+    std::vector<construct::Problem> all = problems(stages, how);
+    // A copy along an axis without a bound has no buffer where a constructed tree places it.
+    const std::vector<Expr>& extents = stages.primitives[PrimitiveId(0)].expr()->extents;
+    if (std::any_of(extents.begin(), extents.end(), [&](Expr x) { return !most_value(x, stages.at_most); }))
+        std::erase_if(all, [](const construct::Problem& p) { return !p.loads.empty(); });
     if (all.empty() || !(all[0].micro.vector_axis || all[0].micro.matrix)) return initial;
     const bool measures = costs->measures_schedules();
     if (how.kind == SchedulerKind::Search && measures) {

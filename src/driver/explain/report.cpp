@@ -11,6 +11,7 @@
 #include "graph/graph.h"
 #include "orchestrate/schedules.h"
 #include "program/analysis/dynamic.h"
+#include "program/transform/substitute.h"
 #include "runtime/thread_count.h"
 
 namespace tilewright::explain {
@@ -370,8 +371,10 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
     r.peak_gflops = peak_gflops(target);
     r.bandwidths = bandwidths(target);
     const std::vector<Tensor> inputs = options.sized || options.seconds > 0 ? options.inputs(c) : std::vector<Tensor>();
-    const Bindings sizes = options.sized ? bind_inputs(c.program, inputs) : Bindings();
+    Bindings sizes = options.sized ? bind_inputs(c.program, inputs) : Bindings();
     for (const auto& [v, size] : sizes) r.sizes[var_name(v)] = size;
+    // Kernels are made for samples of sizes, but the report is about one size of each symbol.
+    for (const Var v : names_of(c.model->plan().program)) sizes.try_emplace(v, kAssumedExtent);
     Explanation(*c.model, c.program, target, sizes, r).add(c.model->plan());
 
     std::vector<std::shared_ptr<const CompiledModel>> models = {c.model};

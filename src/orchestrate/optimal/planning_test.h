@@ -19,8 +19,10 @@ inline OrchestrateOptions optimally(int lanes = 8, int threads = 1, SchedulerKin
     return tilewright::test::orchestration(Orchestrator::Optimal, lanes, threads, kind);
 }
 
+/// For one set of assumed sizes, as the selection is.
 inline OrchestrateOptions greedily(OrchestrateOptions o) {
     o.orchestrator = Orchestrator::Greedy;
+    o.skip.emplace_back("sample_sizes");
     return o;
 }
 
