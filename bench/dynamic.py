@@ -2,7 +2,7 @@
 """Compares a model compiled once for a range of sizes with the same model compiled for each size, and with ONNX Runtime.
 
   python3 -m venv venv && venv/bin/pip install numpy onnx onnxruntime
-  venv/bin/python bench/dynamic.py build/lib/libtilewright.so MODEL[:NAME=RANGE,...]... [--threads 1 2] [--shapes 20]
+  venv/bin/python bench/dynamic.py MODEL[:NAME=RANGE,...]... [--threads 1 2] [--shapes 20] [--library FILE]
 
 MODEL is an ONNX file. NAME=RANGE declares the range of a dimension (seq=1..512), NAME=SIZE a size that all shapes have;
 other dynamic dimensions stay undeclared and go to 128 (to 4 where they are the first of all inputs). Shapes are 1,
@@ -137,8 +137,9 @@ def compare(o, library, text, threads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
     parser.add_argument("models", nargs="+")
+    built = Path(__file__).resolve().parent.parent / "build/cmake/install/libtilewright.so"
+    parser.add_argument("--library", type=Path, default=built, help="libtilewright.so; default: the one in build/")
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--shapes", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=0.25, help="of each, a shape")
