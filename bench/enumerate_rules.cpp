@@ -28,6 +28,7 @@
 #include <unordered_map>
 
 #include "base/hash.h"
+#include "base/union_find.h"
 #include "program/rewrite/prover_test.h"
 #include "program/rewrite/terms.h"
 
@@ -350,21 +351,6 @@ bool proved(const TermLaw& law) {
     return proofs > 0;
 }
 
-class Union {
-  public:
-    explicit Union(size_t n) : parent_(n) {
-        for (size_t k = 0; k < n; ++k) parent_[k] = static_cast<uint32_t>(k);
-    }
-    uint32_t find(uint32_t k) {
-        while (parent_[k] != k) k = parent_[k] = parent_[parent_[k]];
-        return k;
-    }
-    void join(uint32_t a, uint32_t b) { parent_[find(a)] = find(b); }
-
-  private:
-    std::vector<uint32_t> parent_;
-};
-
 void enumerate(int most) {
     const Expressions all;
     std::unordered_map<u64, std::vector<uint32_t>> groups;
@@ -385,7 +371,7 @@ void enumerate(int most) {
         return std::tie(a.size, a.repeated, a.first, a.other) < std::tie(b.size, b.repeated, b.first, b.other);
     });
     std::vector<TermLaw> laws;
-    Union known(all.entries.size());
+    UnionFind known(all.entries.size());
     const auto same = [&](uint32_t a, uint32_t b) { return known.find(a) == known.find(b); };
     for (const Pair& pair : pairs) {
         const MatrixTerm left = all.term(pair.other), right = all.term(pair.first);

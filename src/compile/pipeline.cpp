@@ -65,8 +65,7 @@ struct State {
     double scheduled_before_ms = 0;        ///< of the schedules
     OrchestrationReport selection;
     joint::Report tuned_layouts;
-    std::vector<SizeSample> samples;             ///< of dynamic sizes, from `isolate_bodies` on
-    std::vector<dynamic::RegionReport> regions;  ///< decisions of `merge_ways`
+    std::vector<SizeSample> samples;  ///< of dynamic sizes, from `isolate_bodies` on
     std::unique_ptr<CompiledModel::Impl> out = new_model();
 
     Passes::Subject subject();
@@ -190,7 +189,7 @@ void merge_ways(State& s) {
     options.seconds = [&](const TileProgram& kernel, const Bindings& sizes) {
         return estimate(kernel, target, sizes).seconds + kKernelSeconds;
     };
-    s.unit->each_with_ways([&](Unit& u) { merge_ways(u, options, s.regions); });
+    s.unit->each_with_ways([&](Unit& u) { merge_ways(u, options); });
 }
 
 RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules);

@@ -123,7 +123,8 @@ void outline(Unit& unit) {
 
 namespace {
 
-/// The bound of a symbol in kernels for a sample of `size`.
+/// The bound of a symbol in kernels for a sample of `size`: sizes some times larger take the same way, and buffers stay
+/// small. A small declared range needs no other bound.
 int64_t bound_for(int64_t size, std::optional<int64_t> declared) {
     constexpr int64_t kTimes = 4, kLeast = 64, kFew = 4096;
     if (declared && *declared <= kFew) return *declared;
@@ -165,13 +166,13 @@ void sample_sizes(Unit& unit, const std::vector<SizeSample>& samples) {
     unit.ways.push_back(way_for(unit, *largest, false));
 }
 
-void merge_ways(Unit& unit, const dynamic::MergeOptions& options, std::vector<dynamic::RegionReport>& report) {
+void merge_ways(Unit& unit, const dynamic::MergeOptions& options) {
     if (unit.ways.empty()) return;
     std::vector<dynamic::PlannedWay> ways;
     const auto add = [&](Unit& u) { ways.push_back({std::move(u.plan), std::move(u.programs), std::move(u.weights)}); };
     add(unit);
     for (const auto& way : unit.ways) add(*way);
-    dynamic::PlannedWay merged = dynamic::merge_ways(unit.outlined, std::move(ways), options, &report);
+    dynamic::PlannedWay merged = dynamic::merge_ways(unit.outlined, std::move(ways), options);
     unit.plan = std::move(merged.plan);
     unit.programs = std::move(merged.programs);
     unit.weights = std::move(merged.weights);

@@ -71,8 +71,8 @@ void outline(Unit& unit);
 /// Copies of a unit whose sizes depend on the samples' symbols become its ways: one for each sample, and one for the
 /// largest without bounds of sizes. Sizes that nothing bounds are bounded in the others by some times the sample.
 void sample_sizes(Unit& unit, const std::vector<SizeSample>& samples);
-/// Merges the ways into the unit's plan. Appends what was decided to `report`.
-void merge_ways(Unit& unit, const dynamic::MergeOptions& options, std::vector<dynamic::RegionReport>& report);
+/// Merges the ways into the unit's plan.
+void merge_ways(Unit& unit, const dynamic::MergeOptions& options);
 void fuse_gemm_chains(Unit& unit, Schedules& schedules);
 /// Schedules the kernel of every group and orders the steps topologically. The calls contain `at_least` and estimates.
 void schedule_kernels(Unit& unit, Schedules& schedules);

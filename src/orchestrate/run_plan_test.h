@@ -8,11 +8,8 @@
 
 namespace tilewright::test {
 
-/// Whether the call is in a way that its region takes at these sizes, or in none.
 inline bool runs_at(const Plan& plan, const KernelCall& call, const Bindings& sizes) {
-    if (!call.way) return true;
-    const Dispatch& d = plan.regions[call.way->region].dispatch;
-    return d.choose([&](Expr e) { return evaluate(e, sizes); }) == call.way->way;
+    return runs(plan, call, [&](Expr e) { return evaluate(e, sizes); });
 }
 
 /// The outputs of the program, computed by the kernels of its plan.

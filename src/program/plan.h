@@ -2,6 +2,7 @@
 // Plan: which kernels run, in which order, on which tensors. orchestrate/ makes plans, model/ runs them.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,5 +74,10 @@ struct Plan {
     /// For dumps; defined in orchestrate/plan.cpp.
     std::string print() const;
 };
+
+/// Whether a call is in no region, or in the way that its region takes by these sizes.
+inline bool runs(const Plan& plan, const KernelCall& call, const std::function<int64_t(Expr)>& size) {
+    return !call.way || plan.regions[call.way->region].dispatch.choose(size) == call.way->way;
+}
 
 }  // namespace tilewright

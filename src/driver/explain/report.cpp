@@ -57,8 +57,8 @@ Work work_of(const TileProgram& kernel, const Bindings& sizes, double& operation
 uint32_t way_at(const Region& region, const Bindings& sizes) {
     return region.dispatch.choose([&](Expr e) { return assumed_value(e, sizes); });
 }
-bool runs(const Plan& plan, const KernelCall& call, const Bindings& sizes) {
-    return !call.way || way_at(plan.regions[call.way->region], sizes) == call.way->way;
+bool runs_at(const Plan& plan, const KernelCall& call, const Bindings& sizes) {
+    return runs(plan, call, [&](Expr e) { return assumed_value(e, sizes); });
 }
 
 /// Adds the time of kernels in sequence, including launches; bodies of control flow count once. Other steps count zero.
@@ -66,7 +66,7 @@ void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const T
               PlanNote& note) {
     for (const Step& step : plan.steps) {
         const auto* call = std::get_if<KernelCall>(&step.what);
-        if (call != nullptr && runs(plan, *call, sizes)) {
+        if (call != nullptr && runs_at(plan, *call, sizes)) {
             ++note.kernels;
             note.estimate_ms += (estimate(kernels[call->kernel], target, sizes).seconds + kKernelSeconds) * 1e3;
         }
@@ -94,7 +94,7 @@ class Explanation {
         std::map<ValueId, BoxId> makers;
         for (const Step& step : plan.steps) {
             if (const auto* call = std::get_if<KernelCall>(&step.what)) {
-                if (runs(plan, *call, sizes_)) add_kernel(plan, *call, first, makers);
+                if (runs_at(plan, *call, sizes_)) add_kernel(plan, *call, first, makers);
             } else {
                 const Primitive& p = plan.program.primitives[std::get<PrimitiveId>(step.what)];
                 StepNote note{first + p.origin.parts.at(0), makers_of(p.inputs(), makers)};

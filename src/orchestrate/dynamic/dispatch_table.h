@@ -2,6 +2,7 @@
 // The dispatch table of a region: the fastest of the kept ways over a grid of sizes.
 
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "program/dispatch.h"
@@ -15,8 +16,8 @@ struct GridAxis {
     std::vector<int64_t> sizes;  ///< ascending
 };
 
-/// The sizes of the samples of `symbols`, and more between them and up to `most` where `most` has the symbol: about
-/// `fineness` in each power of two for one symbol, and fewer for several, so that the grid has a few hundred points.
+/// The sizes of the samples of `symbols`, and more between them and up to `most` where `most` has the symbol: up to two
+/// in each power of two for one symbol, and fewer for several, so that the grid has a few hundred points.
 std::vector<GridAxis> dispatch_grid(const std::vector<Var>& symbols, const std::vector<SizeSample>& samples,
                                     const std::map<Var, int64_t>& most);
 

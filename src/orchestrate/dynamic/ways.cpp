@@ -4,33 +4,16 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <set>
 
 #include "base/error.h"
+#include "base/union_find.h"
 #include "orchestrate/dynamic/dispatch_table.h"
 #include "program/transform/substitute.h"
 
 namespace tilewright::dynamic {
 
 namespace {
-
-class Union {
-  public:
-    explicit Union(size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), size_t{0}); }
-    size_t add() {
-        parent_.push_back(parent_.size());
-        return parent_.size() - 1;
-    }
-    size_t find(size_t x) {
-        while (parent_[x] != x) x = parent_[x] = parent_[parent_[x]];
-        return x;
-    }
-    void join(size_t a, size_t b) { parent_[find(a)] = find(b); }
-
-  private:
-    std::vector<size_t> parent_;
-};
 
 /// A step of one of the plans.
 struct PlacedStep {
@@ -97,7 +80,7 @@ class Merger {
                     if (v.index() < outlined_.values.size())
                         p.position =
                             p.position == SIZE_MAX ? made_at_[v.index()] : std::max(p.position, made_at_[v.index()]);
-            join_values(*call, program, extras, merged);
+            join_values(*call, program, merged);
             if (w > 0) {
                 std::vector<PrimitiveId> same;
                 for (const PrimitiveId id : call->primitives)
@@ -125,23 +108,20 @@ class Merger {
         return others_.at(n);
     }
 
-    /// All values that the kernel makes, and those that no other plan has, belong to one region.
+    /// All values that the kernel makes, and those that no other plan has, belong to one region. `merged`: the value in
+    /// the merged plan.
     template <class Merged>
-    void join_values(const KernelCall& call, const Program& program, std::map<ValueId, ValueId>& extras,
-                     const Merged& merged) {
-        std::vector<ValueId> mine;
-        for (const PrimitiveId id : call.primitives)
-            for (const ValueId v : program.primitives[id].outputs) mine.push_back(v);
-        for (const ValueId v : call.tensors)
-            if (v.index() >= outlined_.values.size()) mine.push_back(v);
+    void join_values(const KernelCall& call, const Program& program, const Merged& merged) {
         std::optional<size_t> first;
-        for (const ValueId v : mine) {
-            if (v.index() >= outlined_.values.size() && extras.count(v) == 0) merged(v);
-            const ValueId m = v.index() >= outlined_.values.size() ? extras.at(v) : v;
-            const size_t node = node_of(m);
+        const auto join = [&](ValueId v) {
+            const size_t node = node_of(merged(v));
             if (first) values_.join(*first, node);
             first = node;
-        }
+        };
+        for (const PrimitiveId id : call.primitives)
+            for (const ValueId v : program.primitives[id].outputs) join(v);
+        for (const ValueId v : call.tensors)
+            if (v.index() >= outlined_.values.size()) join(v);
     }
 
     size_t node_of(ValueId v) {
@@ -353,7 +333,7 @@ class Merger {
     const Program& outlined_;
     const MergeOptions& options_;
     std::vector<PlannedWay> ways_;
-    Union values_;
+    UnionFind values_;
     std::map<ValueId, size_t> extra_nodes_;
     std::vector<size_t> made_at_;  ///< by value of the outlined program: its primitive; SIZE_MAX: none
     std::vector<size_t> others_;   ///< primitives that are no expressions

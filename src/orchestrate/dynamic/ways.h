@@ -34,7 +34,7 @@ struct MergeOptions {
     std::function<double(const TileProgram&, const Bindings&)> seconds;
 };
 
-/// How a region was decided, for `explain`.
+/// How a region was decided.
 struct RegionReport {
     std::string name;
     size_t candidates = 0;  ///< different ways

@@ -51,7 +51,7 @@ MergeOptions options() {
     const Var n = *symbol("n").as_var();
     for (const int64_t size : {1, 16, 256}) o.samples.push_back({{{n, size}}, 1});
     o.seconds = [n](const TileProgram& kernel, const Bindings& sizes) {
-        const bool small = sizes.at(n) < 100, fused = kernel.stages.primitives.size() > 1;
+        const bool small = sizes.at(n)<100, fused = kernel.stages.primitives.size()> 1;
         return fused ? (small ? 1.0 : 100.0) : (small ? 10.0 : 1.0);
     };
     return o;

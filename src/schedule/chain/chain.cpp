@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "base/error.h"
+#include "base/union_find.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
@@ -230,16 +230,6 @@ bool move_quotients(Program& p) {
 
 // --- axes
 
-class Union {
-  public:
-    explicit Union(size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), size_t{0}); }
-    size_t find(size_t x) { return parent_[x] == x ? x : parent_[x] = find(parent_[x]); }
-    void join(size_t a, size_t b) { parent_[find(a)] = find(b); }
-
-  private:
-    std::vector<size_t> parent_;
-};
-
 /// Whether the product `s` depends on another reduction (a sum, a maximum).
 bool needs_statistics(const Program& p, PrimitiveId s) {
     const auto producers = p.producers();
@@ -275,7 +265,7 @@ std::optional<KernelAxes> identify_axes(const Program& p) {
         first.push_back(total);
         total += s.expr()->extents.size();
     }
-    Union same(total);
+    UnionFind same(total);
     const auto producers = p.producers();
     for (const PrimitiveId reader : p.primitives.ids())
         for (const Access& a : p.primitives[reader].expr()->accesses) {
@@ -322,7 +312,7 @@ std::optional<Chain> make_chain(const Program& original) {
         c.extents.push_back(assumed_extent(a.extent, p.assumed));
         c.open.push_back(!a.extent.is_constant());
     }
-    Union connected(p.primitives.size());
+    UnionFind connected(p.primitives.size());
     const auto producers = p.producers();
     for (const PrimitiveId s : p.primitives.ids()) {
         for (const ValueId v : p.primitives[s].inputs())
