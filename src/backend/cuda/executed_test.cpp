@@ -15,10 +15,11 @@
 namespace tilewright::cuda {
 namespace {
 
-/// Kernels of these for one GPU.
-std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, const GpuTarget& target) {
+/// Kernels of every `stride`th of these for one GPU.
+std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, const GpuTarget& target, size_t stride) {
     std::vector<KernelText> out;
-    for (const TileProgram& p : programs) {
+    for (size_t k = 0; k < programs.size(); k += stride) {
+        const TileProgram& p = programs[k];
         if (target.capability() != 90 && test::on_four_warps(p)) continue;
         try {
             out.push_back(generate(p, target, "kernel"));
@@ -74,12 +75,13 @@ class Executed : public testing::Environment {
         std::vector<TileProgram> programs;
         programs.reserve(all.size());
         for (const std::string& text : all) programs.push_back(parse_tile_program(text));
-        for (const GpuTarget& target : {h200(), a100()}) {
-            const std::vector<KernelText> texts = texts_for(programs, target);
+        // All for one of them: the texts for the other differ in few instructions, and compiling 100 takes 6 seconds.
+        for (const auto& [target, stride] : {std::pair{h200(), size_t{1}}, std::pair{a100(), size_t{4}}}) {
+            const std::vector<KernelText> texts = texts_for(programs, target, stride);
             EXPECT_EQ(refused(*nvrtc, texts, target.capability()), "");
             std::cout << texts.size() << " of them were compiled for sm_" << target.capability() << "\n";
             if (whole) {
-                EXPECT_GE(texts.size(), size_t{300});
+                EXPECT_GE(texts.size(), size_t{300} / stride);
             }
         }
     }

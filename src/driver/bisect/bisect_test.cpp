@@ -187,14 +187,14 @@ TEST(Bisect, TellsRoundingErrorsFromAWrongRewrite) {
     o.pipeline.compile.numerics = Numerics::Fast;
     o.tolerance = {.relative = 1e-3, .absolute = 1e-3};
     o.inputs = [](const std::vector<ModelIo>&) {
-        Tensor x = random_tensor({1, 16, 14, 14}, 7, 0, 1);
-        x.set(5 * 14 + 5, 1e8);
+        Tensor x = random_tensor({1, 64, 28, 28}, 7, 0, 1);
+        x.set(5 * 28 + 5, 1e8);
         return std::vector<Tensor>{x};
     };
     const Model model =
-        test::model(test::graph({{"x", DType::F32, {1, 16, 14, 14}}},
+        test::model(test::graph({{"x", DType::F32, {1, 64, 28, 28}}},
                                 {test::node("Conv", {"x", "w1"}, {"y"}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}})},
-                                {"y"}, {{"w1", random_tensor({32, 16, 3, 3}, 1)}}));
+                                {"y"}, {{"w1", random_tensor({64, 64, 3, 3}, 1)}}));
     o.model = model;
     const Finding f = find(o);
     EXPECT_EQ(f.fault, Fault::Numerics) << text_of(f, o);
