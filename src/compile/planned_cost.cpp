@@ -13,24 +13,26 @@ namespace tilewright {
 namespace {
 
 /// Returns the folded program without contents of constants: plans depend on their shapes alone.
-Program prepared(const Program& program, FoldOptions folding) {
+Program prepared(const Program& program, FoldOptions folding, bool constants_in_memory) {
     folding.contents = false;
     Program out = fold_constants(numbered(program), folding);
     for (const auto& [v, tensor] : out.constants) out.unread.emplace(v, v.value);
+    out.constants_in_memory = constants_in_memory;
     return out;
 }
 
 }  // namespace
 
-RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding) {
+RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding, bool constants_in_memory) {
     options.orchestrator = Orchestrator::Greedy;
     options.joint.reset();
     std::shared_ptr<Schedules> schedules = schedules_of(options);
     TW_CHECK(schedules->how().estimates, "estimates need a machine");
     TW_CHECK(!schedules->how().measures(), "the evaluation of rewrites does not measure");
-    return [options = std::move(options), schedules = std::move(schedules), folding](const Program& program) {
+    return [options = std::move(options), schedules = std::move(schedules), folding,
+            constants_in_memory](const Program& program) {
         // Layout conversions at the program's ends belong to no primitive: they count in the total only.
-        const Grouped grouped = group_kernels(prepared(program, folding), options, *schedules);
+        const Grouped grouped = group_kernels(prepared(program, folding, constants_in_memory), options, *schedules);
         const Program& planned = grouped.program;
         PlannedCost cost;
         cost.of.resize(program.primitives.size());

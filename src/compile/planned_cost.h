@@ -18,9 +18,10 @@ namespace tilewright {
 ///
 /// Each kernel is scheduled once, however many programs contain it; OrchestrateOptions::schedules shares the schedules
 /// with the plan of the selected program. The scheduling options must contain a machine and must not measure.
-RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding = {});
-/// Returns, as text, everything that these seconds depend on except the program, `folding` and the build of the
-/// compiler (RewriteSearch::evaluator_key).
+/// `constants_in_memory`: as Program has it, of the whole program.
+RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding = {}, bool constants_in_memory = false);
+/// Returns, as text, everything that these seconds depend on except the program, the other arguments and the build of
+/// the compiler (RewriteSearch::evaluator_key).
 std::string planned_cost_text(const OrchestrateOptions& options);
 
 }  // namespace tilewright

@@ -19,6 +19,8 @@ namespace {
 constexpr double kClampedRows = 2;    // the cost of a tail of clamped rows, relative to a full tile
 constexpr double kPageJump = 12;      // visible cycles of a page change in a stream from memory
 constexpr double kNearPageJump = 4;   // the same for a stream from a cache
+constexpr double kStreamStart = 1.5;  // latencies of memory until prefetchers run ahead of a stream (24 KB: 177 ns)
+constexpr double kMisses = 10;        // lines that are fetched at a time without prefetchers
 constexpr double kStreamsInPage = 4;  // rows of one page, read alternately, that prefetchers follow as one stream
 constexpr double kSegmentCycles = 8;  // cycles to skip an empty range between two cuts
 constexpr double kResumedLoads = 2;   // cost of resuming a sum, in loads: the first step waits for them
@@ -226,6 +228,7 @@ class TrafficModel {
 
     struct Traffic {
         double bytes = 0, jumps = 0;
+        double start_cycles = 0;  ///< of streams from memory
     };
 
     Traffic into(size_t level) const {
@@ -233,10 +236,13 @@ class TrafficModel {
         size_t fits = 0;  // depth of the outermost nest whose working set fits the level
         while (fits + 1 < depths() && footprint_[fits] > capacity) ++fits;
         Traffic sum;
-        for (size_t k = 0; fits > 0 && k < s_.operands.size(); ++k) {
-            const double moved = bytes_moved(k, fits, level);
+        for (size_t k = 0; k < s_.operands.size(); ++k) {
+            const bool cold = is_last(level) && s_.operands[k].in_memory && home(k) == 0;
+            if (fits == 0 && !cold) continue;  // it is in the level when the kernel starts
+            const double moved = fits == 0 ? touched(k, 0) : bytes_moved(k, fits, level);
             sum.bytes += moved;
             sum.jumps += moved * jumps_per_byte(k);
+            if (cold) sum.start_cycles += moved / stream_bytes(k) * start_cycles(stream_bytes(k));
             if (is_last(level)) sum.jumps += moved / static_cast<double>(kLineBytes) * unpredicted_share(k);
         }
         return sum;
@@ -245,7 +251,7 @@ class TrafficModel {
     double cycles(size_t level, const Traffic& t) const {
         const CycleRates::Level& from = is_last(level) ? m_.memory : m_.caches[level + 1];
         const double jump = level == 0 ? 0 : t.jumps * (is_last(level) ? kPageJump : kNearPageJump);
-        return t.bytes / from.bytes_per_cycle + jump;
+        return t.bytes / from.bytes_per_cycle + jump + t.start_cycles;
     }
 
     std::vector<TaskAxis> grid() const {
@@ -285,6 +291,20 @@ class TrafficModel {
         return moved;
     }
 
+    /// Bytes of operand k that are read in order, one behind the other, before the next are elsewhere. Of panels of
+    /// 32 columns and 576 rows: all, where whole panels are read in order; 24 KB, where 192 rows of each are.
+    double stream_bytes(size_t k) const {
+        const OperandModel& o = s_.operands[k];
+        size_t d = depths() - 1;
+        while (d > 0 && o.contiguous(x_.ranges[d - 1])) --d;
+        return std::max(static_cast<double>(kLineBytes), o.bytes(x_.ranges[d]));
+    }
+
+    double start_cycles(double stream_bytes) const {
+        const double one_by_one = stream_bytes / static_cast<double>(kLineBytes) / kMisses * m_.memory.latency;
+        return std::min(kStreamStart * m_.memory.latency, one_by_one);
+    }
+
     /// Page changes of an operand's stream per byte, over the sweep of the innermost loop that moves it. For rows of
     /// 1024 floats written in tiles of 14 x 32 there is one every 128 bytes where the next tile is below, one a row
     /// where it is to the right.
@@ -296,16 +316,25 @@ class TrafficModel {
         return o.pages(sweep, kPageBytes) / o.bytes(sweep);
     }
 
+    /// Whether two points of one axis read the same element, at different points of the other.
+    bool overlap(const OperandModel& o, size_t a, size_t b) const {
+        std::vector<int64_t> one(s_.extents.size(), 1), along_a = one, along_b = one;
+        along_a[a] = s_.extents[a];
+        along_b[b] = s_.extents[b];
+        std::vector<int64_t> both = along_a;
+        both[b] = s_.extents[b];
+        return o.elements(both) < o.elements(along_a) * o.elements(along_b);
+    }
+
     /// The share of an operand's lines that prefetchers miss: windows alternate between more rows of a page than
     /// prefetchers follow.
     double unpredicted_share(size_t k) const {
         const OperandModel& o = s_.operands[k];
         const size_t va = nest_.micro->vector_axis.value_or(s_.extents.size());
         if (o.result || o.irregular || va >= s_.spatial || !o.depends[va]) return 0.0;
-        bool slides = false;  // windows overlap along the vectors: along rows, not along contiguous channels
+        bool slides = false;  // windows overlap along the vectors: along rows, not along channels or in panels
         for (size_t r = s_.spatial; r < s_.extents.size(); ++r)
-            slides = slides ||
-                     (o.strides[r] != 0 && std::abs(o.strides[r]) <= std::abs(o.strides[va]) * (s_.extents[r] - 1));
+            slides = slides || (o.strides[r] != 0 && overlap(o, va, r));
         if (!slides) return 0.0;
         std::vector<int64_t> tile = s_.extents;
         for (size_t a = 0; a < s_.spatial; ++a) {

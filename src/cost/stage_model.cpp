@@ -174,6 +174,10 @@ double OperandModel::pages(std::span<const int64_t> whole, int64_t page_bytes) c
            std::max(1.0, r.length * static_cast<double>(element_bytes) / static_cast<double>(page_bytes));
 }
 
+bool OperandModel::contiguous(std::span<const int64_t> tile) const {
+    return !irregular && shares.empty() && runs_of(*this, tile, 1).number <= 1;
+}
+
 double StageModel::points() const {
     double n = 1;
     for (const int64_t e : extents) n *= static_cast<double>(e);
@@ -309,6 +313,7 @@ class Builder {
         OperandModel o;
         const Value& v = stages_.values[value];
         o.element_bytes = static_cast<int64_t>(byte_size(v.dtype));
+        o.in_memory = stages_.in_memory.count(value) != 0;
         for (const Expr& d : v.shape) o.extents.push_back(number(d));
         for (const Expr& i : index)
             for (const Var x : variables(i)) o.irregular = o.irregular || x.kind == VarKind::Load;

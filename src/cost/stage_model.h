@@ -62,6 +62,7 @@ struct OperandModel {
     bool in_body = true;  ///< read once per point (otherwise once per result, by the epilogue)
     bool result = false;
     bool irregular = false;  ///< indexed by data
+    bool in_memory = false;  ///< no cache has it when the kernel starts (Program::in_memory)
 
     double share() const;  ///< of the stage's points at which it is read
     bool picked_along(size_t axis) const { return axis < picks.size() && picks[axis]; }
@@ -73,6 +74,8 @@ struct OperandModel {
     double bytes(std::span<const int64_t> tile) const;
     /// The number of pages of `page_bytes` that hold those elements.
     double pages(std::span<const int64_t> tile, int64_t page_bytes) const;
+    /// Whether those elements are contiguous.
+    bool contiguous(std::span<const int64_t> tile) const;
 };
 
 struct StageModel {

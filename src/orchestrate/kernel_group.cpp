@@ -32,6 +32,7 @@ KernelBody KernelExtractor::operator()(const KernelGroup& group) const {
         for (const ValueId v : program.primitives[id].inputs())
             if (made.count(v) == 0 && local.count(v) == 0) {
                 p.inputs.push_back(add(v, "in", p.inputs.size()));
+                if (program.constants_in_memory && program.is_constant(v)) p.in_memory.insert(p.inputs.back());
                 body.tensors.push_back(v);
             }
     std::vector<ValueId> outputs;

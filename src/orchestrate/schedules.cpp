@@ -22,6 +22,7 @@ std::string key_of(const KernelBody& body) {
     stages.name = "stages";
     std::string key = print(stages);
     for (const auto& [v, size] : stages.assumed) key += fmt::format(" {}={}", Expr::var(v).text(), size);
+    for (const ValueId v : stages.in_memory) key += fmt::format(" {} in memory", stages.values[v].name);
     for (const auto& rows : body.row_axes) key += fmt::format(" [{}]", fmt::join(rows, " "));
     return key;
 }
@@ -110,7 +111,10 @@ std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, 
     const std::string made_of = key_prefix_ + what;
     if (const auto text = kept_->find(made_of))
         if (auto known = scheduled_in(*text)) {
-            if (*known) (*known)->program.stages.assumed = stages.assumed;
+            if (*known) {
+                (*known)->program.stages.assumed = stages.assumed;
+                (*known)->program.stages.in_memory = stages.in_memory;
+            }
             return std::move(*known);
         }
     const double begin = now_ms();

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -204,8 +205,10 @@ struct Program {
     /// unbounded. They are checked before it runs: by requirements of a declared range (program/sizes.h), or by the
     /// dispatch among ways (program/dispatch.h).
     std::map<Var, int64_t> at_most;
-    /// The sizes that heuristics and estimates assume (program/analysis/dynamic.h). Neither printed nor semantics.
-    Bindings assumed;
+    // What heuristics and estimates assume. Neither printed nor semantics.
+    Bindings assumed;                  ///< sizes (program/analysis/dynamic.h)
+    bool constants_in_memory = false;  ///< no cache holds all constants: every run reads them from memory
+    std::set<ValueId> in_memory = {};  ///< of a kernel's stages: inputs that are such constants
 
     bool is_constant(ValueId v) const { return constants.count(v) != 0; }
     /// Per value: the primitive that computes it (none for inputs and constants), and those that read it.

@@ -85,8 +85,8 @@ TEST(Estimate, AddsUpTheKernels) {
 
 TEST(Estimate, CountsWhatAKernelReads) {
     const double small = estimate_ms(*compiled("gather rows=3 width=16 count=1000").model, machine());
-    EXPECT_LE(estimate_ms(*compiled("gather rows=3 width=16 count=1000000").model, machine()), 1.5 * small)
-        << "three rows, not the table";
+    EXPECT_LE(estimate_ms(*compiled("gather rows=3 width=16 count=1000000").model, machine()), 10 * small)
+        << "three rows that no cache has, not the table of 64 MB";
 }
 
 }  // namespace
