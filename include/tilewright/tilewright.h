@@ -98,6 +98,7 @@ typedef enum tilewright_dtype TILEWRIGHT_INT {
 typedef struct tilewright_error tilewright_error;
 typedef struct tilewright_model tilewright_model;
 typedef struct tilewright_session tilewright_session;
+typedef struct tilewright_kv_cache tilewright_kv_cache;
 
 /* "0.1.0": the version of the loaded library; TILEWRIGHT_VERSION is that of the header. */
 TILEWRIGHT_API const char* tilewright_version(void);
@@ -191,6 +192,8 @@ typedef struct tilewright_options {
                            error. Undeclared dimensions have any size */
     const char* const* range_names;
     const char* const* ranges;
+    int32_t kv_cache; /* not 0: inputs that an output extends, such as past keys and values of a decoder, can stay in a
+                         tilewright_kv_cache. An error where the model has none (tilewright_append_count) */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {
@@ -289,6 +292,9 @@ typedef struct tilewright_run_options {
     void* (*output_memory)(void* user, size_t index, const tilewright_tensor* output);
     /* Called between kernels, from any thread; non-zero: the run ends with TILEWRIGHT_CANCELLED. */
     int32_t (*cancelled)(void* user);
+    /* NULL, or holds the inputs of tilewright_append, whose tensors are ignored, and takes their outputs, which are
+     * then empty: the dimension that grows is 0. The cache grows when the run succeeds. */
+    tilewright_kv_cache* kv_cache;
 } tilewright_run_options;
 
 static inline tilewright_run_options tilewright_default_run_options(void) {
@@ -302,6 +308,34 @@ static inline tilewright_run_options tilewright_default_run_options(void) {
 TILEWRIGHT_API tilewright_status tilewright_run_with(tilewright_session* session, const tilewright_tensor* inputs,
                                                      size_t input_count, const tilewright_run_options* options,
                                                      tilewright_error** error);
+
+/* An input that an output extends along dimension `axis`: the output is the input with rows behind it. */
+typedef struct tilewright_append {
+    size_t input, output, axis;
+} tilewright_append;
+
+/* Of a model that was compiled with `kv_cache`; else, and for a null pointer, 0. All grow by the same rows. */
+TILEWRIGHT_API size_t tilewright_append_count(const tilewright_model* model);
+TILEWRIGHT_API tilewright_status tilewright_append_at(const tilewright_model* model, size_t index,
+                                                      tilewright_append* append, tilewright_error** error);
+
+/* The rows of all these inputs, of one sequence or of a batch of them, from run to run: a run appends to them in place.
+ * At first there are none. `rows`: how many to reserve memory for at the first run; more make it grow, to at least
+ * twice its size, which copies it once. Any session of the model may use it, one run at a time: others return
+ * TILEWRIGHT_BUSY. It keeps its model alive, and must not be freed during a run. */
+TILEWRIGHT_API tilewright_status tilewright_kv_cache_create(const tilewright_model* model, int64_t rows,
+                                                            tilewright_kv_cache** cache, tilewright_error** error);
+TILEWRIGHT_API void tilewright_kv_cache_free(tilewright_kv_cache* cache);
+/* 0 for a null pointer. */
+TILEWRIGHT_API int64_t tilewright_kv_cache_rows(const tilewright_kv_cache* cache);
+/* Keeps the first `rows` rows only: 0 begins a new sequence. */
+TILEWRIGHT_API tilewright_status tilewright_kv_cache_truncate(tilewright_kv_cache* cache, int64_t rows,
+                                                              tilewright_error** error);
+/* Copies the rows into the caller's memory as the input of tilewright_append_at(model, index) would have them:
+ * `tensor->data` with a capacity of `tensor->bytes`, as in tilewright_run_into. `shape` belongs to the cache, until the
+ * next call with it. */
+TILEWRIGHT_API tilewright_status tilewright_kv_cache_read(tilewright_kv_cache* cache, size_t index,
+                                                          tilewright_tensor* tensor, tilewright_error** error);
 
 /* What a session has done beside running kernels, since it was created. Once input sizes repeat, only `runs`,
  * `recalled` and `bytes_copied` grow. `struct_size`: sizeof(tilewright_counts), set by the caller. */

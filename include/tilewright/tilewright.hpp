@@ -101,10 +101,11 @@ struct Options {
     std::map<std::string, std::int64_t> dims;  ///< fixes named dimensions of inputs; other names throw
     /// Declares ranges of dimensions that stay dynamic: "1..512:8,64,128@3". See tilewright_options::ranges.
     std::map<std::string, std::string> ranges;
-    bool keep_subnormals = false;              ///< compute with subnormal numbers, which are flushed to 0 otherwise
+    bool keep_subnormals = false;  ///< compute with subnormal numbers, which are flushed to 0 otherwise
     tilewright_numerics numerics = TILEWRIGHT_NUMERICS_DEFAULT;
     tilewright_precision precision = TILEWRIGHT_F32_PRODUCTS;
     bool check_values = false;  ///< check all data-dependent indices, lengths and shapes
+    bool kv_cache = false;      ///< inputs that outputs extend can stay in a KvCache; see tilewright_options::kv_cache
     tilewright_orchestrator orchestrator = TILEWRIGHT_GREEDY;
     bool measure = false;                              ///< choose between kernels by measurements on this machine
     double measure_seconds = 60;                       ///< time for these measurements
@@ -123,12 +124,21 @@ struct Info {
     std::map<std::string, std::string> metadata;
 };
 
+class KvCache;
+
+/// An input that an output extends along dimension `axis`.
+struct Append {
+    std::size_t input = 0, output = 0, axis = 0;
+};
+
 /// What the caller of one run controls. See tilewright_run_options.
 struct RunOptions {
     /// Memory for output `index`, whose type, shape and size are given; null: the session's own.
     std::function<void*(std::size_t index, const Tensor& output)> output_memory;
     /// May be called from any thread, and must not throw: that ends the process.
     std::function<bool()> cancelled;
+    /// Holds the inputs of Model::appends, whose tensors may be empty, and takes their outputs, which are then empty.
+    KvCache* kv_cache = nullptr;
 };
 
 namespace detail {
@@ -155,6 +165,7 @@ class COptions {
         c_.numerics = options.numerics;
         c_.precision = options.precision;
         c_.check_values = options.check_values ? 1 : 0;
+        c_.kv_cache = options.kv_cache ? 1 : 0;
         c_.orchestrator = options.orchestrator;
         c_.measure = options.measure ? 1 : 0;
         c_.measure_seconds = options.measure_seconds;
@@ -244,6 +255,18 @@ class Model {
         for (std::size_t i = 0; i < c.metadata_count; ++i) all.metadata[c.metadata_keys[i]] = c.metadata_values[i];
         return all;
     }
+    /// Of a model compiled with Options::kv_cache; else none.
+    std::vector<Append> appends() const {
+        std::vector<Append> all(tilewright_append_count(handle()));
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            tilewright_append c;
+            tilewright_error* error = nullptr;
+            const tilewright_status status = tilewright_append_at(handle(), i, &c, &error);
+            detail::check(status, error);
+            all[i] = {c.input, c.output, c.axis};
+        }
+        return all;
+    }
     const tilewright_model* handle() const { return handle_.get(); }
 
   private:
@@ -279,6 +302,41 @@ class Model {
     std::shared_ptr<tilewright_model> handle_;
 };
 
+/// The rows of all inputs of Model::appends from run to run. See tilewright_kv_cache_create.
+class KvCache {
+  public:
+    explicit KvCache(const Model& model, std::int64_t rows = 0) : handle_(nullptr, tilewright_kv_cache_free) {
+        tilewright_kv_cache* cache = nullptr;
+        tilewright_error* error = nullptr;
+        const tilewright_status status = tilewright_kv_cache_create(model.handle(), rows, &cache, &error);
+        detail::check(status, error);
+        handle_.reset(cache);
+    }
+
+    std::int64_t rows() const { return tilewright_kv_cache_rows(handle_.get()); }
+    /// Keeps the first `rows` rows; 0 begins a new sequence.
+    void truncate(std::int64_t rows) {
+        tilewright_error* error = nullptr;
+        const tilewright_status status = tilewright_kv_cache_truncate(handle_.get(), rows, &error);
+        detail::check(status, error);
+    }
+    /// The rows as the input of Model::appends()[index] would have them. The tensor views `data`.
+    Tensor read(std::size_t index, std::vector<unsigned char>& data) const {
+        tilewright_tensor t = {TILEWRIGHT_F32, 0, nullptr, nullptr, 0};
+        tilewright_error* error = nullptr;
+        if (tilewright_kv_cache_read(handle_.get(), index, &t, nullptr) != TILEWRIGHT_OK) data.resize(t.bytes);
+        t.data = data.data();
+        t.bytes = data.size();
+        const tilewright_status status = tilewright_kv_cache_read(handle_.get(), index, &t, &error);
+        detail::check(status, error);
+        return detail::viewed(t);
+    }
+    tilewright_kv_cache* handle() const { return handle_.get(); }
+
+  private:
+    std::unique_ptr<tilewright_kv_cache, decltype(&tilewright_kv_cache_free)> handle_;
+};
+
 class Session {
   public:
     /// `threads` 0: the CPUs that this process may use.
@@ -302,6 +360,7 @@ class Session {
         o.user = &calls;
         if (options.output_memory) o.output_memory = detail::RunCalls::output_memory;
         if (options.cancelled || options.output_memory) o.cancelled = detail::RunCalls::cancelled;
+        if (options.kv_cache != nullptr) o.kv_cache = options.kv_cache->handle();
         tilewright_error* error = nullptr;
         const tilewright_status status = tilewright_run_with(handle_.get(), given.data(), given.size(), &o, &error);
         if (calls.thrown) {

@@ -141,8 +141,8 @@ void bind_options(nb::module_& m) {
         #name, [](const CompileOptions& o) { return o.options.name; }, \
         [](CompileOptions& o, decltype(tw::Options::name) v) { o.options.name = std::move(v); })
             TW_FIELD(threads) TW_FIELD(isa) TW_FIELD(dims) TW_FIELD(ranges) TW_FIELD(keep_subnormals)
-                TW_FIELD(check_values) TW_FIELD(measure) TW_FIELD(measure_seconds) TW_FIELD(sample_sizes)
-                    TW_FIELD(cache) TW_FIELD(cache_folder)
+                TW_FIELD(check_values) TW_FIELD(kv_cache) TW_FIELD(measure) TW_FIELD(measure_seconds)
+                    TW_FIELD(sample_sizes) TW_FIELD(cache) TW_FIELD(cache_folder)
 #undef TW_FIELD
         .def_prop_rw(
             "numerics", [](const CompileOptions& o) { return static_cast<int>(o.options.numerics); },
@@ -160,12 +160,23 @@ void bind_runner(nb::module_& m) {
         .def(nb::init<>())
         .def_prop_rw(
             "value", [](const Flag& f) { return f.set.load(); }, [](Flag& f, bool v) { f.set = v; });
+    nb::class_<Cache>(
+        m, "KvCache",
+        "The past keys and values of a decoder, or whatever outputs extend, from run to run. A run appends "
+        "to them in place. One run at a time.")
+        .def_prop_ro("rows", &Cache::rows, "how many each input has")
+        .def("__len__", &Cache::rows)
+        .def("truncate", &Cache::truncate, nb::arg("rows") = 0, "Keeps the first `rows` rows; 0 begins a new sequence.")
+        .def("read", &Cache::read, "The rows by input name, as arrays.");
     nb::class_<Runner>(m, "Runner")
         .def("inputs", [](const Runner& r) { return describe(r.model().inputs()); })
         .def("outputs", [](const Runner& r) { return describe(r.model().outputs()); })
         .def("info", [](const Runner& r) { return info_of(r.model()); })
-        .def("run", nb::overload_cast<nb::handle, nb::dict, const Flag*>(&Runner::run), nb::arg("output_names").none(),
-             nb::arg("feeds"), nb::arg("terminate").none() = nb::none())
+        .def("run", nb::overload_cast<nb::handle, nb::dict, const Flag*, Cache*>(&Runner::run),
+             nb::arg("output_names").none(), nb::arg("feeds"), nb::arg("terminate").none() = nb::none(),
+             nb::arg("kv_cache").none() = nb::none())
+        .def("cached_outputs", &Runner::cached_outputs)
+        .def("new_kv_cache", &Runner::new_cache, nb::arg("rows"))
         .def("run_bound", &Runner::run_bound, nb::arg("inputs"), nb::arg("targets"),
              nb::arg("terminate").none() = nb::none())
         .def("time", &Runner::time, nb::arg("feeds"), nb::arg("warmup"), nb::arg("iterations"));

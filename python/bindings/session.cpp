@@ -44,7 +44,36 @@ class Runner::Use {
 Runner::Runner(tw::Model model, int threads)
     : model_(std::move(model)), threads_(threads), inputs_(model_.inputs()), outputs_(model_.outputs()) {
     for (const tw::Io& io : inputs_) input_names_.emplace_back(io.name.c_str(), io.name.size());
+    cached_inputs_.resize(inputs_.size());
+    cached_outputs_.resize(outputs_.size());
+    for (const tw::Append& a : model_.appends()) cached_inputs_[a.input] = cached_outputs_[a.output] = true;
     idle_.push_back(std::make_unique<tw::Session>(model_, threads_));
+}
+
+Cache::Cache(const tw::Model& model, std::int64_t rows) : cache_(model, rows) {
+    const std::vector<tw::Io> inputs = model.inputs();
+    for (const tw::Append& a : model.appends()) names_.push_back(inputs[a.input].name);
+}
+
+nb::dict Cache::read() const {
+    nb::dict all;
+    for (std::size_t k = 0; k < names_.size(); ++k) {
+        std::vector<unsigned char> bytes;
+        const tw::Tensor t = cache_.read(k, bytes);
+        Memory memory = aligned_memory(t.bytes);
+        std::copy(bytes.begin(), bytes.end(), static_cast<unsigned char*>(memory.get()));
+        all[names_[k].c_str()] = numpy_array(std::move(memory), t.dtype, t.shape);
+    }
+    return all;
+}
+
+std::unique_ptr<Cache> Runner::new_cache(std::int64_t rows) const { return std::make_unique<Cache>(model_, rows); }
+
+std::vector<std::string> Runner::cached_outputs() const {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+        if (cached_outputs_[i]) names.push_back(outputs_[i].name);
+    return names;
 }
 
 std::unique_ptr<tw::Session> Runner::take() {
@@ -86,9 +115,15 @@ void Runner::add(Feeds& feeds, std::size_t input, nb::handle given) const {
     feeds.arrays.push_back(std::move(array));
 }
 
-Runner::Feeds Runner::feeds_of(nb::dict by_name) const {
+Runner::Feeds Runner::feeds_of(nb::dict by_name, bool cached) const {
     Feeds feeds;
+    std::size_t held = 0;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        if (cached && cached_inputs_[i]) {
+            feeds.tensors.emplace_back();
+            ++held;
+            continue;
+        }
         PyObject* value = PyDict_GetItemWithError(by_name.ptr(), input_names_[i].ptr());
         if (value == nullptr) {
             if (PyErr_Occurred() != nullptr) throw nb::python_error();
@@ -96,7 +131,7 @@ Runner::Feeds Runner::feeds_of(nb::dict by_name) const {
         }
         add(feeds, i, value);
     }
-    if (nb::len(by_name) == inputs_.size()) return feeds;
+    if (nb::len(by_name) == inputs_.size() - held) return feeds;
     for (const auto& [key, value] : by_name) {
         const std::string name = nb::cast<std::string>(nb::str(key));
         bool known = false;
@@ -114,7 +149,8 @@ std::size_t Runner::output_index(nb::handle given) const {
     refuse("the model has no output " + quoted(name), "the outputs: " + names_of(outputs_));
 }
 
-Runner::Outputs Runner::run(const Feeds& feeds, const std::vector<Target>& targets, const Flag* terminate) {
+Runner::Outputs Runner::run(const Feeds& feeds, const std::vector<Target>& targets, const Flag* terminate,
+                            Cache* cache) {
     Outputs out;
     out.memory.resize(outputs_.size());
     tw::RunOptions options;
@@ -133,22 +169,28 @@ Runner::Outputs Runner::run(const Feeds& feeds, const std::vector<Target>& targe
     };
     if (terminate != nullptr)
         options.cancelled = [terminate] { return terminate->set.load(std::memory_order_relaxed); };
+    if (cache != nullptr) options.kv_cache = &cache->get();
     const nb::gil_scoped_release release;
     Use session(*this);
     out.tensors = session->run(feeds.tensors, options);
     return out;
 }
 
-nb::list Runner::run(nb::handle names, nb::dict by_name, const Flag* terminate) {
+nb::list Runner::run(nb::handle names, nb::dict by_name, const Flag* terminate, Cache* cache) {
     std::vector<std::size_t> wanted;
     if (!names.is_none())
         for (const nb::handle name : nb::list(names)) wanted.push_back(output_index(name));
     if (wanted.empty())
-        for (std::size_t i = 0; i < outputs_.size(); ++i) wanted.push_back(i);
+        for (std::size_t i = 0; i < outputs_.size(); ++i)
+            if (cache == nullptr || !cached_outputs_[i]) wanted.push_back(i);
     std::vector<Target> targets(outputs_.size());
-    for (const std::size_t i : wanted) targets[i].requested = true;
-    const Feeds feeds = feeds_of(by_name);
-    Outputs out = run(feeds, targets, terminate);
+    for (const std::size_t i : wanted) {
+        if (cache != nullptr && cached_outputs_[i])
+            refuse("output " + quoted(outputs_[i].name) + " stays in the KV cache", "read it with KvCache.read()");
+        targets[i].requested = true;
+    }
+    const Feeds feeds = feeds_of(by_name, cache != nullptr);
+    Outputs out = run(feeds, targets, terminate, cache);
     std::vector<nb::object> arrays(outputs_.size());
     nb::list result;
     for (const std::size_t i : wanted) {

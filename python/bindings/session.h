@@ -13,6 +13,21 @@ struct Flag {
     std::atomic<bool> set{false};
 };
 
+/// A KV cache, and the names of the inputs that it holds.
+class Cache {
+  public:
+    Cache(const tw::Model& model, std::int64_t rows);
+    std::int64_t rows() const { return cache_.rows(); }
+    void truncate(std::int64_t rows) { cache_.truncate(rows); }
+    /// The rows by input name, as numpy arrays.
+    nb::dict read() const;
+    tw::KvCache& get() { return cache_; }
+
+  private:
+    std::vector<std::string> names_;
+    tw::KvCache cache_;
+};
+
 /// A model and its sessions: one per thread that is running at the same time.
 class Runner {
   public:
@@ -22,7 +37,11 @@ class Runner {
 
     /// Runs on a dict of arrays by input name. `names`: of the requested outputs; None or empty: all of them. Returns
     /// numpy arrays in this order.
-    nb::list run(nb::handle names, nb::dict feeds, const Flag* terminate);
+    /// With a cache, its inputs need no arrays, and its outputs are not among all.
+    nb::list run(nb::handle names, nb::dict feeds, const Flag* terminate, Cache* cache);
+    std::unique_ptr<Cache> new_cache(std::int64_t rows) const;
+    /// The names of the outputs that a cache takes.
+    std::vector<std::string> cached_outputs() const;
 
     /// Runs on arrays by position. `targets`, one per output: None: the output is not requested; True: a new array; a
     /// writable array: the output is written to it. Returns an array or None per output.
@@ -49,9 +68,9 @@ class Runner {
     class Use;
 
     void add(Feeds& feeds, std::size_t input, nb::handle array) const;
-    Feeds feeds_of(nb::dict by_name) const;
+    Feeds feeds_of(nb::dict by_name, bool cached = false) const;
     std::size_t output_index(nb::handle name) const;
-    Outputs run(const Feeds& feeds, const std::vector<Target>& targets, const Flag* terminate);
+    Outputs run(const Feeds& feeds, const std::vector<Target>& targets, const Flag* terminate, Cache* cache = nullptr);
     Target bound_target(std::size_t output, nb::handle array) const;
     std::unique_ptr<tw::Session> take();
     void give_back(std::unique_ptr<tw::Session> session);
@@ -59,6 +78,7 @@ class Runner {
     tw::Model model_;
     const int threads_;
     const std::vector<tw::Io> inputs_, outputs_;
+    std::vector<bool> cached_inputs_, cached_outputs_;  ///< that a cache holds, or takes
     std::vector<nb::str> input_names_;
     std::mutex mutex_;
     std::vector<std::unique_ptr<tw::Session>> idle_;

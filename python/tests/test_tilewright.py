@@ -255,6 +255,30 @@ class Errors(unittest.TestCase):
         self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), dims={"N": range(1, 4)}))
         self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), dims={"N": (4, 1)}))
 
+    def test_a_kv_cache_has_what_outputs_would_pass_back(self):
+        path = models.zoo("gpt2_tiny_decoder")
+        plain, cached = tw.compile(path), tw.compile(path, kv_cache=True)
+        cache = cached.new_kv_cache(8)
+        held = [i.name for i in plain.get_inputs() if i.name.startswith("past")]
+        past = {name: np.zeros((2, 4, 0, 16), np.float32) for name in held}
+        for tokens in ([[5, 6, 7], [7, 6, 5]], [[8], [9]], [[1] * 9, [2] * 9]):
+            ids = np.array(tokens)
+            places = np.broadcast_to(len(cache) + np.arange(ids.shape[1]), ids.shape)
+            feeds = {"input_ids": ids, "position_ids": places}
+            expected = dict(zip([o.name for o in plain.get_outputs()], plain.run(None, feeds | past)))
+            (logits,) = cached.run(None, feeds, kv_cache=cache)
+            np.testing.assert_allclose(logits, expected["logits"], rtol=1e-4, atol=1e-4)
+            past = {name: expected[name.replace("past_key_values", "present")] for name in held}
+        self.assertEqual(cache.rows, 13)
+        for name, rows in cache.read().items():
+            np.testing.assert_allclose(rows, past[name], rtol=1e-5, atol=1e-5)
+        cache.truncate(4)
+        self.assertEqual(cache.read()[held[0]].shape, (2, 4, 4, 16))
+        with self.assertRaisesRegex(tw.InvalidArgument, "'present.0.key' stays in the KV cache"):
+            cached.run(["present.0.key"], feeds, kv_cache=cache)
+        with self.assertRaisesRegex(tw.Error, "not compiled for a KV cache"):
+            plain.new_kv_cache()
+
     def test_texts_and_hints_are_the_tools(self):
         e = self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), dims={"M": 3}))
         self.assertEqual(e.message, "dimension 'M' = 3: no input of the model has a dimension 'M'")

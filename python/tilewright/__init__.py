@@ -29,7 +29,7 @@ from ._options import (
     get_device,
 )
 from ._ortvalue import OrtValue
-from ._session import InferenceSession, IOBinding, ModelMetadata, NodeArg
+from ._session import InferenceSession, IOBinding, KvCache, ModelMetadata, NodeArg
 from ._tilewright import version as _version
 from ._tools import Explanation, bench, compile, explain, load  # noqa: A004
 
@@ -58,6 +58,7 @@ __all__ = [
     "InvalidGraph",
     "InvalidModel",
     "InvalidProtobuf",
+    "KvCache",
     "ModelMetadata",
     "NoSuchFile",
     "NodeArg",

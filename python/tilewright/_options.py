@@ -86,6 +86,7 @@ class SessionOptions(_Fields):
     numerics: str
     precision: str
     check_values: bool
+    kv_cache: bool
     orchestrate: str
     measure: bool
     measure_seconds: float
@@ -115,6 +116,7 @@ class SessionOptions(_Fields):
         "numerics": "default",
         "precision": "f32",
         "check_values": False,
+        "kv_cache": False,
         "orchestrate": "greedy",
         "measure": False,
         "measure_seconds": 60.0,
@@ -169,6 +171,7 @@ class SessionOptions(_Fields):
         o.dims = dict(self._dims)
         o.ranges = {name: str(text) for name, text in self.ranges.items()}
         o.check_values = bool(self.check_values)
+        o.kv_cache = bool(self.kv_cache)
         o.measure = bool(self.measure)
         o.measure_seconds = float(self.measure_seconds)
         o.sample_sizes = {k: int(v) for k, v in self.sample_sizes.items()}

@@ -11,6 +11,7 @@ from . import _arrays, _tilewright
 from ._errors import InvalidArgument, NoSuchFile, NotImplemented, RuntimeException
 from ._options import RunOptions, SessionOptions, check_providers
 from ._ortvalue import OrtValue, check_device
+from ._tilewright import KvCache
 
 
 class NodeArg(NamedTuple):
@@ -86,6 +87,7 @@ class InferenceSession:
         self._inputs = [_node_arg(io, names) for io in inputs]
         self._outputs = [_node_arg(io, names) for io in outputs]
         self._types = {name: code for name, code, _, _ in inputs + outputs}
+        self._held = frozenset(self._runner.cached_outputs())
         # Outputs of types that NumPy lacks.
         self._exotic = {name: code for name, code, _, _ in outputs if not _arrays.has_numpy_type(code)}
 
@@ -94,14 +96,29 @@ class InferenceSession:
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
+        kv_cache: KvCache | None = None,
     ) -> list[np.ndarray]:
-        """Runs on arrays by input name. Returns the named outputs; all of them for None or an empty list."""
+        """Runs on arrays by input name. Returns the named outputs; all of them for None or an empty list.
+
+        `kv_cache`: of new_kv_cache. The inputs that it holds need no arrays, and their outputs go to it."""
         feeds = input_feed if type(input_feed) is dict else dict(input_feed)
-        arrays = self._run(output_names, feeds, None if run_options is None else run_options._flag)
+        arrays = self._run(output_names, feeds, None if run_options is None else run_options._flag, kv_cache)
         if self._exotic:
-            names = output_names or [o.name for o in self._outputs]
+            held = self._held if kv_cache is not None else ()
+            names = output_names or [o.name for o in self._outputs if o.name not in held]
             arrays = [_arrays.named(a, self._types[n]) for a, n in zip(arrays, names)]
         return arrays
+
+    def new_kv_cache(self, rows: int = 0) -> KvCache:
+        """An empty cache for the inputs that outputs extend, of a session with the option `kv_cache`.
+
+        `rows`: how many to reserve memory for; more make it grow.
+
+            session = tilewright.compile("decoder.onnx", kv_cache=True)
+            cache = session.new_kv_cache(2048)
+            logits, = session.run(["logits"], {"input_ids": prompt, "attention_mask": ones}, kv_cache=cache)
+        """
+        return self._runner.new_kv_cache(rows)
 
     def run_with_ort_values(
         self,

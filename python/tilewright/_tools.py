@@ -37,7 +37,7 @@ def _options(options: dict[str, Any]) -> SessionOptions:
     if options.pop("keep_subnormals", False):
         made.add_session_config_entry("session.set_denormal_as_zero", "0")
     for name, value in options.items():
-        if name not in ("isa", "numerics", "precision", "check_values", "orchestrate", "measure", "measure_seconds",
+        if name not in ("isa", "numerics", "precision", "check_values", "kv_cache", "orchestrate", "measure", "measure_seconds",
                         "sample_sizes", "cache", "cache_folder", "log_severity_level"):
             raise TypeError(f"there is no option '{name}'")
         setattr(made, name, value)
@@ -49,7 +49,7 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
 
     Options: threads, dims (by named dimension: a size that fixes it; or the range in which it stays dynamic, (least,
     most), (least, most, samples) or "1..512:8,64,128@3"), isa ('avx2', 'avx512'), numerics ('default', 'strict',
-    'fast'), precision ('f32', or 'bf16' for products on AMX), keep_subnormals, check_values, orchestrate ('greedy',
+    'fast'), precision ('f32', or 'bf16' for products on AMX), keep_subnormals, check_values, kv_cache (decoders: see InferenceSession.new_kv_cache), orchestrate ('greedy',
     'optimal'), measure, measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache (True),
     cache_folder, log_severity_level.
 

@@ -20,7 +20,7 @@
 namespace tilewright::artifact {
 
 /// Raised with every change of the bytes: a file of another version is refused.
-inline constexpr uint32_t kFormatVersion = 4;
+inline constexpr uint32_t kFormatVersion = 5;
 
 /// What a model was compiled from.
 struct ModelOrigin {

@@ -379,6 +379,22 @@ void stream_kernels(Stream& s, Field<Stream, std::vector<cpu::CompiledKernel>> a
 }
 
 template <class Stream>
+void stream_appends(Stream& s, Field<Stream, CompiledModel::Impl> model) {
+    s.list(model.appends, [&](auto& a) {
+        s.number(a.input);
+        s.number(a.output);
+        s.number(a.axis);
+        s.require(a.input < model.inputs.size() && a.output < model.outputs.size(), "an input and an output");
+        const size_t rank = model.inputs[a.input].shape.size();
+        const Program& p = model.plan.program;
+        s.require(a.axis < rank && model.outputs[a.output].shape.size() == rank &&
+                      p.values[p.inputs[a.input]].shape.size() == rank &&
+                      p.values[p.outputs[a.output]].shape.size() == rank,
+                  "a dimension of an input and of the output that extends it");
+    });
+}
+
+template <class Stream>
 void stream_model(Stream& s, typename PlanStream<Stream>::Constants& constants,
                   Field<Stream, CompiledModel::Impl> model) {
     stream_io(s, model.inputs);
@@ -389,6 +405,7 @@ void stream_model(Stream& s, typename PlanStream<Stream>::Constants& constants,
     s.require(model.inputs.size() == model.plan.program.inputs.size() &&
                   model.outputs.size() == model.plan.program.outputs.size(),
               "the plan's inputs and outputs to be the model's");
+    stream_appends(s, model);
 }
 
 }  // namespace tilewright::artifact

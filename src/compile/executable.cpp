@@ -22,6 +22,9 @@ void describe_interface(CompiledModel::Impl& model, const Program& program, cons
     };
     for (const ValueId v : program.inputs) model.inputs.push_back(io(v));
     for (const ValueId v : program.outputs) model.outputs.push_back(io(v));
+    for (const Append& a : model.appends)
+        for (ModelIo* side : {&model.inputs[a.input], &model.outputs[a.output]})
+            side->shape = rows_back(std::span<const Expr>(side->shape), a.axis);
     for (size_t k = 0; k < std::min(options.output_names.size(), model.outputs.size()); ++k)
         model.outputs[k].name = options.output_names[k];
     model.sources->target = target_of(options);

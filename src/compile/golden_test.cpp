@@ -11,6 +11,7 @@
 
 #include "base/golden_test.h"
 #include "compile/pipeline.h"
+#include "orchestrate/append_in_place.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
@@ -77,6 +78,11 @@ const std::map<std::string, Program (*)(Program)> kOfLowering = {
     {"dead_code", [](Program p) { return eliminate_dead_code(std::move(p)); }},
     {"fold_constants", [](Program p) { return fold_constants(p); }},
     {"common_subexpressions", [](Program p) { return eliminate_dead_code(merge_common_subexpressions(std::move(p))); }},
+    {"append_in_place",
+     [](Program p) {
+         append_in_place(p);
+         return p;
+     }},
 };
 
 /// Returns the program after the pass. Of the passes that can be skipped, only those of the line "# after: " run before

@@ -56,10 +56,10 @@ std::string text_of(const PipelineOptions& o) {
     const OptimalOptions& b = c.optimal;
     std::string text = fmt::format(
         "{}, trials {}, {}, chains {} {} {} {} {} {:a} {} {}, numerics {}, check values {}, keep subnormals {}, "
-        "precision {}\n",
+        "precision {}, kv cache {}\n",
         planned_cost_text(orchestrate_options(c)), c.trials, to_string(c.orchestrator), b.chains, b.piece_nodes,
         b.kernel_nodes, b.most_sets, b.most_outputs, b.seconds, b.published_form, b.most_measured,
-        to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision));
+        to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision), c.kv_cache);
     for (const auto& [name, size] : c.dims) text += fmt::format("dim {} {}\n", name, size);
     for (const auto& [name, range] : c.ranges) text += fmt::format("dim {} {}\n", name, to_string(range));
     text += o.rewrite ? rewrite_options_text(*o.rewrite) : "no rewrites\n";
@@ -112,6 +112,7 @@ Compilation compile_or_load(const Source& source, PipelineOptions options);
 /// The model's code that needs no checks at run time, from the beginning.
 artifact::MakeFallback strict_model(const Source& source, PipelineOptions options) {
     options.compile.numerics = Numerics::Strict;
+    options.compile.kv_cache = false;
     options.passes.progress = nullptr;
     return [from = source.lasting(), options] {
         if (!from->unchanged())

@@ -66,6 +66,9 @@ struct CompileOptions : GroupingOptions {
     /// The model's names of its outputs, which may equal names of inputs; empty: the names of the program's values.
     std::vector<std::string> output_names;
     Numerics numerics = Numerics::Default;
+    /// Inputs that outputs extend are kept by the session's caller in a KvCache, where there are any (the pass
+    /// append_in_place). Runs without one rearrange them.
+    bool kv_cache = false;
     /// Keep the object files of kernels (CompiledKernel::object), to write the model to a file.
     bool keep_objects = false;
     /// False: plan only, without machine code. Such a model can be dumped, but not run.

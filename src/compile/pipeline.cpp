@@ -18,6 +18,7 @@
 #include "graph/import.h"
 #include "model/model_sources.h"
 #include "ops/lowering.h"
+#include "orchestrate/append_in_place.h"
 #include "orchestrate/fuse.h"
 #include "orchestrate/fuse_rows.h"
 #include "orchestrate/joint/tune_layouts.h"
@@ -118,15 +119,15 @@ bool evaluated_as_planned(const CompileOptions& options) {
            options.scheduler != SchedulerKind::Search && orchestrate_options(options).scheduling.estimates;
 }
 
-RewriteSearch rewrite_search(const PipelineOptions& options) {
+RewriteSearch rewrite_search(const PipelineOptions& options, bool constants_in_memory) {
     RewriteSearch search = *options.rewrite;
     // The tiles of Winograd's transforms lose too much in bf16.
     if (options.compile.numerics == Numerics::Strict || options.compile.precision == Precision::BF16)
         search.rules.winograd = false;
     if (search.evaluator) return search;
     const OrchestrateOptions evaluation = evaluation_options(options.compile);
-    search.evaluator = planned_cost(evaluation, search.rules.folding);
-    search.evaluator_key = planned_cost_text(evaluation);
+    search.evaluator = planned_cost(evaluation, search.rules.folding, constants_in_memory);
+    search.evaluator_key = planned_cost_text(evaluation) + (constants_in_memory ? " constants in memory" : "");
     search.kept = evaluation.kept;
     return search;
 }
@@ -141,6 +142,7 @@ std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lower
     options.compile.numerics = Numerics::Strict;
     options.compile.schedules = nullptr;
     options.compile.joint.reset();
+    options.compile.kv_cache = false;
     options.passes.progress = nullptr;
     options.passes.after = nullptr;
     options.passes.print = nullptr;
@@ -154,16 +156,28 @@ std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lower
 /// Whether the plan is compared with the one by estimates.
 bool confirms(const CompileOptions& c) { return (c.measure || (c.layouts && c.joint && c.joint->measure)) && !c.gpu; }
 
+/// Program::constants_in_memory
+bool constants_in_memory(const Program& program, const CompileOptions& options) {
+    return !options.gpu && bytes_of_constants(program) > target_of(options).last_cache_bytes();
+}
+
 /// From here on the program is a unit, and so is each body of its control flow.
 void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateOptions* planning) {
     const CompileOptions& c = options.compile;
     describe_interface(*s.out, s.program, c);
     if (planning == nullptr) {  // rewrites may have made another program
-        s.program.at_most = s.lowered.at_most;
-        s.program.assumed = s.lowered.assumed;
+        if (!s.lowered.values.empty()) {
+            s.program.at_most = s.lowered.at_most;
+            s.program.assumed = s.lowered.assumed;
+        }
+        s.program.constants_in_memory = constants_in_memory(s.program, c);
     }
     s.lowered = {};
-    s.samples = size_samples(s.program, planning != nullptr ? planning->ranges : c.ranges, kMostSamples);
+    const auto& ranges = planning != nullptr ? planning->ranges : c.ranges;
+    const std::optional<AppendedRows> rows =
+        s.out->appends.empty() ? std::nullopt : appended_rows(s.program, s.out->appends);
+    s.samples = rows ? decoding_samples(s.program, ranges, rows->before, rows->added, kMostSamples)
+                     : size_samples(s.program, ranges, kMostSamples);
     if (options.keep_rewritten) s.rewritten = s.program;
     if (planning != nullptr) {
         s.planning = *planning;
@@ -190,6 +204,22 @@ void merge_ways(State& s) {
         return estimate(kernel, target, sizes).seconds + kKernelSeconds;
     };
     s.unit->each_with_ways([&](Unit& u) { merge_ways(u, options); });
+}
+
+void tune_layouts(State& s, Unit& u, const joint::Options& options) {
+    ChosenLayouts tuned = joint::tune_layouts({std::move(u.grouped.program), std::move(u.layouts)}, *s.schedules,
+                                              options, s.tuned_layouts);
+    u.grouped.program = std::move(tuned.program);
+    u.layouts = std::move(tuned.values);
+}
+
+void append_in_place(State& s) {
+    s.out->appends = tilewright::append_in_place(s.program);
+    if (s.out->appends.empty())
+        throw OptionError(
+            "the model has no input that an output extends: nothing for a KV cache",
+            "compile it without a KV cache; an output extends an input where it is Concat(input, ...), and "
+            "the input's dimension there is dynamic");
 }
 
 RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules);
@@ -220,11 +250,14 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
         s.lowered = s.program;  // contents of constants are shared
     });
 
+    pass({"append_in_place", "outputs that extend inputs share their memory (--kv-cache)", c.kv_cache && !gpu},
+         [&] { append_in_place(s); });
+
     // Tensor expressions to cheaper ones.
     pass({"scales_behind_products", "constant factors move from a product's operands to its result"},
          [&] { s.program = scales_behind_products(s.program); });
     pass({"rewrite", "the program becomes the cheapest equivalent one that is found (TASO, Korch)", rewrites},
-         [&] { s.program = rewrite(s.program, rewrite_search(o), &s.rewrites); });
+         [&] { s.program = rewrite(s.program, rewrite_search(o, constants_in_memory(s.program, c)), &s.rewrites); });
     pass({"fold_rewritten", "expressions of constants are computed, equal ones become one", rewrites}, [&] {
         s.program = merge_common_subexpressions(fold_constants(s.program, o.rewrite->rules.folding));
         check_limits(s.program);
@@ -258,12 +291,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
              u.layouts = std::move(chosen.values);
          }));
     pass({"tune_layouts", "layouts are chosen together with loops (ALT; --layouts joint)", layouts && how.joint},
-         each([&s, &how](Unit& u) {
-             ChosenLayouts tuned = joint::tune_layouts({std::move(u.grouped.program), std::move(u.layouts)},
-                                                       *s.schedules, *how.joint, s.tuned_layouts);
-             u.grouped.program = std::move(tuned.program);
-             u.layouts = std::move(tuned.values);
-         }));
+         each([&s, &how](Unit& u) { tune_layouts(s, u, *how.joint); }));
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
          each([&s](Unit& u) { apply_layouts(u, s.planning.scheduling.target); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
@@ -355,6 +383,8 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
         options.compile.orchestrator == Orchestrator::Optimal)
         throw OptionError("optimal orchestration selects kernels in f32",
                           "choose precision bf16 or optimal orchestration");
+    if (options.compile.kv_cache && options.compile.gpu)
+        throw OptionError("sessions on a GPU have no KV cache", "compile for a GPU without a KV cache");
     if (options.rewrite && evaluated_as_planned(options.compile)) {
         const OrchestrateOptions evaluation = evaluation_options(options.compile);
         options.compile.schedules = std::make_shared<Schedules>(evaluation.scheduling, evaluation.kept);

@@ -1,6 +1,7 @@
 #pragma once
 // What all functions of the C interface share: errors, and options of more than one version.
 
+#include <atomic>
 #include <cstddef>
 #include <new>
 #include <stdexcept>
@@ -32,6 +33,20 @@ template <class... Args>
 inline void require_pointer(const void* p, const char* name) {
     if (p == nullptr) invalid("'{}' is NULL", name);
 }
+
+/// The use of an object by one call. Throws Busy, with the message, while another call uses it.
+class Use {
+  public:
+    Use(std::atomic<bool>& used, const char* message) : used_(used) {
+        if (used_.exchange(true, std::memory_order_acquire)) throw Busy(message);
+    }
+    ~Use() { used_.store(false, std::memory_order_release); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+  private:
+    std::atomic<bool>& used_;
+};
 
 /// Creates the error object unless `error` is null, and returns `status`.
 tilewright_status report(tilewright_error** error, tilewright_status status, const char* message,

@@ -1,13 +1,16 @@
 #pragma once
 // tilewright_model of the C interface.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "driver/api_call.h"
 #include "model/compiled_model.h"
+#include "model/kv_cache.h"
 #include "runtime/model_info.h"
 #include "tilewright/tilewright.h"
 
@@ -64,4 +67,19 @@ struct tilewright_model {
 
     tilewright_model(std::shared_ptr<const tilewright::CompiledModel> model, tilewright::ModelInfo i)
         : compiled(std::move(model)), inputs(compiled->inputs()), outputs(compiled->outputs()), info(std::move(i)) {}
+};
+
+namespace tilewright::api {
+inline constexpr const char* kCacheIsUsed = "the KV cache is used by another thread: give each sequence one of its own";
+}
+
+struct tilewright_kv_cache {
+    tilewright::KvCache cache;
+    tilewright::Tensor read;  ///< what the last call of tilewright_kv_cache_read has copied
+    mutable std::atomic<bool> used = false;
+
+    explicit tilewright_kv_cache(tilewright::KvCache c) : cache(std::move(c)) {}
+    tilewright::api::Use use() const {
+        return {used, tilewright::api::kCacheIsUsed};
+    }
 };

@@ -138,6 +138,7 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
         invalid("options->precision is {}: expected 0 or 1 (TILEWRIGHT_..._PRODUCTS)", o.precision);
     if (o.precision == TILEWRIGHT_BF16_PRODUCTS) p.compile.precision = Precision::BF16;
     p.compile.check_values = o.check_values != 0;
+    p.compile.kv_cache = o.kv_cache != 0;
     p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");
     p.compile.ranges = ranges_of(o);
     choose_kernels(o, p.compile);

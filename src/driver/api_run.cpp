@@ -1,10 +1,12 @@
 // The part of the C interface (tilewright/tilewright.h) that needs no compiler: compiled models and their sessions. It
 // is all of the runtime library.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "artifact/model_file.h"
 #include "base/quoted_name.h"
@@ -24,24 +26,10 @@ struct tilewright_session {
     std::vector<Tensor> inputs;                    ///< of the current call: views
     const std::vector<Tensor>* outputs = nullptr;  ///< null until a run succeeds
     mutable std::atomic<bool> used = false;        ///< a call is using the session
+    Use use() const { return {used, "the session is used by another thread: give each thread a session of its own"}; }
 };
 
 namespace {
-
-/// The use of a session by one call. Throws Busy while another call uses it.
-class Use {
-  public:
-    explicit Use(const tilewright_session& session) : used_(session.used) {
-        if (used_.exchange(true, std::memory_order_acquire))
-            throw Busy("the session is used by another thread: give each thread a session of its own");
-    }
-    ~Use() { used_.store(false, std::memory_order_release); }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-  private:
-    std::atomic<bool>& used_;
-};
 
 void copy_output(tilewright_session& session, void* to, const void* from, size_t bytes) {
     std::memcpy(to, from, bytes);
@@ -106,7 +94,14 @@ RunControl control_of(const tilewright_run_options* given) {
         };
     if (o.cancelled != nullptr)
         control.cancelled = [user = o.user, cancelled = o.cancelled] { return cancelled(user) != 0; };
+    if (o.kv_cache != nullptr) control.cache = &o.kv_cache->cache;
     return control;
+}
+
+/// Whether the cache holds the input.
+bool is_held(const tilewright_session& s, size_t input) {
+    const std::vector<Append>& all = s.compiled->appends();
+    return std::any_of(all.begin(), all.end(), [&](const Append& a) { return a.input == input; });
 }
 
 void run(tilewright_session& s, const tilewright_tensor* inputs, size_t count, const RunControl& control = {}) {
@@ -115,7 +110,9 @@ void run(tilewright_session& s, const tilewright_tensor* inputs, size_t count, c
     if (count > 0) require_pointer(inputs, "inputs");
     s.outputs = nullptr;
     s.inputs.clear();
-    for (size_t i = 0; i < count; ++i) s.inputs.push_back(view(inputs[i], quoted_name(declared[i].name)));
+    for (size_t i = 0; i < count; ++i)
+        s.inputs.push_back(control.cache != nullptr && is_held(s, i) ? Tensor()
+                                                                     : view(inputs[i], quoted_name(declared[i].name)));
     s.outputs = &s.session.run_in_place(s.inputs, control);
 }
 
@@ -195,7 +192,7 @@ tilewright_status tilewright_run(tilewright_session* session, const tilewright_t
                                  tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(session, "session");
-        const Use use(*session);
+        const Use use = session->use();
         run(*session, inputs, input_count);
     });
 }
@@ -204,8 +201,11 @@ tilewright_status tilewright_run_with(tilewright_session* session, const tilewri
                                       const tilewright_run_options* options, tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(session, "session");
-        const Use use(*session);
-        run(*session, inputs, input_count, control_of(options));
+        const Use use = session->use();
+        const RunControl control = control_of(options);
+        std::optional<Use> cache;
+        if (control.cache != nullptr) cache.emplace(options->kv_cache->used, kCacheIsUsed);
+        run(*session, inputs, input_count, control);
     });
 }
 
@@ -214,7 +214,7 @@ tilewright_status tilewright_session_output(const tilewright_session* session, s
     return guarded(error, [&] {
         require_pointer(session, "session");
         require_pointer(output, "output");
-        const Use use(*session);
+        const Use use = session->use();
         if (session->outputs == nullptr) invalid("the session has no outputs: its last run failed, or there was none");
         if (index >= session->outputs->size())
             invalid("index {}: the model has {} outputs", index, session->outputs->size());
@@ -230,7 +230,7 @@ tilewright_status tilewright_session_counts(const tilewright_session* session, t
         constexpr size_t kFirst = sizeof(tilewright_counts);
         const size_t size = counts->struct_size;
         if (size < kFirst) invalid("counts->struct_size is {}: expected sizeof(tilewright_counts)", size);
-        const Use use(*session);
+        const Use use = session->use();
         const RunCounts c = session->session.counts();
         *counts = {size,       c.runs,         c.compilations, c.preparations,
                    c.recalled, c.memory_plans, c.dispatches,   c.bytes_copied};
@@ -241,7 +241,7 @@ tilewright_status tilewright_run_into(tilewright_session* session, const tilewri
                                       tilewright_tensor* outputs, size_t output_count, tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(session, "session");
-        const Use use(*session);
+        const Use use = session->use();
         const size_t expected = session->compiled->outputs().size();
         if (output_count != expected)
             invalid("the model has {} outputs, and room for {} was given", expected, output_count);

@@ -188,6 +188,79 @@ TEST_F(Api, CountsWhatASessionDoesBesideItsKernels) {
     tilewright_session_free(s);
 }
 
+/// Inputs of the decoder for these tokens behind `past` others; no tensors for the cache's.
+struct DecoderFeeds {
+    std::vector<std::int64_t> ids, positions;
+    std::vector<tw::Tensor> tensors;
+    DecoderFeeds(const tw::Model& model, std::vector<std::int64_t> tokens, std::int64_t past) : ids(std::move(tokens)) {
+        for (size_t k = 0; k < ids.size(); ++k) positions.push_back(past + static_cast<std::int64_t>(k));
+        const auto n = static_cast<std::int64_t>(ids.size());
+        for (const tw::Io& io : model.inputs())
+            tensors.push_back(io.name == "input_ids"      ? tw::tensor(ids, {1, n})
+                              : io.name == "position_ids" ? tw::tensor(positions, {1, n})
+                                                          : tw::Tensor{});
+    }
+};
+
+TEST_F(Api, KeepsKeysAndValuesInACache) {
+    const std::string decoder = tilewright::build_zoo_model("gpt2_tiny_decoder").bytes;
+    tw::Options options;
+    options.kv_cache = true;
+    const tw::Model m = tw::Model::from_memory(decoder.data(), decoder.size(), options);
+    ASSERT_EQ(m.appends().size(), 4u) << "keys and values of two layers";
+    EXPECT_EQ(m.outputs()[m.appends()[0].output].name, "present.0.key");
+    EXPECT_EQ(m.appends()[0].axis, 2u);
+    EXPECT_EQ(m.inputs()[m.appends()[0].input].dims, (std::vector<std::int64_t>{-1, 4, -1, 16}));
+    tw::Session session(m, 1);
+    tw::KvCache cache(m, 16), whole(m);
+    const auto logits = [&](tw::KvCache& in, std::vector<std::int64_t> tokens) {
+        const DecoderFeeds feeds(m, std::move(tokens), in.rows());
+        tw::RunOptions run;
+        run.kv_cache = &in;
+        const std::vector<tw::Tensor> out = session.run(feeds.tensors, run);
+        EXPECT_EQ(out[m.appends()[0].output].bytes, 0u);
+        const tw::Tensor& last = out.back();
+        return std::vector<float>(last.as<float>() + last.count() - 1000, last.as<float>() + last.count());
+    };
+    logits(cache, {5, 6, 7});
+    logits(cache, {8});
+    const std::vector<float> steps = logits(cache, {9}), at_once = logits(whole, {5, 6, 7, 8, 9});
+    EXPECT_EQ(cache.rows(), 5);
+    for (size_t k = 0; k < steps.size(); ++k) ASSERT_NEAR(steps[k], at_once[k], 1e-4) << k;
+    std::vector<unsigned char> a, b;
+    const tw::Tensor keys = cache.read(0, a), same = whole.read(0, b);
+    EXPECT_EQ(keys.shape, (std::vector<std::int64_t>{1, 4, 5, 16}));
+    for (size_t k = 0; k < keys.count(); ++k) ASSERT_NEAR(keys.as<float>()[k], same.as<float>()[k], 1e-5) << k;
+    cache.truncate(3);
+    logits(cache, {8});
+    EXPECT_EQ(logits(cache, {9}), steps) << "generated again";
+}
+
+TEST_F(Api, RefusesACacheWhereThereIsNone) {
+    tw::Options options;
+    options.kv_cache = true;
+    try {
+        tw::Model::from_memory(bytes.data(), bytes.size(), options);
+        FAIL() << "compiled";
+    } catch (const tw::Error& e) {
+        EXPECT_EQ(e.status(), TILEWRIGHT_INVALID_ARGUMENT);
+        EXPECT_THAT(e.what(), HasSubstr("no input that an output extends"));
+    }
+    const tw::Model m = model();
+    EXPECT_TRUE(m.appends().empty());
+    tilewright_kv_cache* cache = nullptr;
+    Outcome o;
+    EXPECT_EQ(tilewright_kv_cache_create(m.handle(), 0, &cache, &o.error), TILEWRIGHT_INVALID_MODEL);
+    EXPECT_THAT(o.text(), HasSubstr("not compiled for a KV cache"));
+    EXPECT_EQ(cache, nullptr);
+    EXPECT_EQ(tilewright_kv_cache_create(m.handle(), -1, &cache, nullptr), TILEWRIGHT_INVALID_ARGUMENT);
+    EXPECT_EQ(tilewright_kv_cache_rows(nullptr), 0);
+    EXPECT_EQ(tilewright_append_count(nullptr), 0u);
+    EXPECT_EQ(tilewright_kv_cache_truncate(nullptr, 0, nullptr), TILEWRIGHT_INVALID_ARGUMENT);
+    EXPECT_EQ(tilewright_kv_cache_read(nullptr, 0, nullptr, nullptr), TILEWRIGHT_INVALID_ARGUMENT);
+    tilewright_kv_cache_free(nullptr);
+}
+
 TEST_F(Api, RefusesInputsThatDoNotFit) {
     const tw::Model m = model();
     const auto width = m.inputs()[0].dims[1];

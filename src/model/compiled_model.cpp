@@ -41,6 +41,7 @@ CompiledModel::CompiledModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 CompiledModel::~CompiledModel() = default;
 const std::vector<ModelIo>& CompiledModel::inputs() const { return impl_->inputs; }
 const std::vector<ModelIo>& CompiledModel::outputs() const { return impl_->outputs; }
+const std::vector<Append>& CompiledModel::appends() const { return impl_->appends; }
 const CompileStats& CompiledModel::stats() const { return impl_->stats; }
 const Plan& CompiledModel::plan() const { return impl_->plan; }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/tensor.h"
+#include "program/append.h"
 #include "program/plan.h"
 #include "program/program.h"
 #include "runtime/cpu_features.h"
@@ -53,6 +54,8 @@ class CompiledModel {
     ~CompiledModel();
     const std::vector<ModelIo>& inputs() const;
     const std::vector<ModelIo>& outputs() const;
+    /// Inputs that outputs extend, which a KvCache may hold (model/kv_cache.h).
+    const std::vector<Append>& appends() const;
     const CompileStats& stats() const;
     const Plan& plan() const;
     const Impl& impl() const { return *impl_; }
@@ -75,6 +78,7 @@ struct CompiledModel::Impl {
     std::vector<ModelIo> inputs, outputs;
     CompileStats stats;
     Plan plan;
+    std::vector<Append> appends;            ///< whose inputs and outputs have another shape in the plan than here
     std::vector<cpu::CompiledKernel> code;  ///< for a CPU: of each kernel
     Platform platform;                      ///< that the code runs on
     bool for_gpu = false;

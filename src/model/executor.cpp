@@ -1,5 +1,9 @@
 #include "model/executor.h"
 
+#include <algorithm>
+#include <numeric>
+#include <set>
+
 #include "base/cancelled.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -29,6 +33,8 @@ Executor::Impl::Impl(const Plan& p, ExecutionContext& c, const std::vector<Var>&
     make_steps(std::move(requirements));
     find_order();
     find_slices();
+    find_appends();
+    find_names();
 }
 
 void Executor::Impl::find_shaped() {
@@ -47,9 +53,38 @@ void Executor::Impl::find_shaped() {
         if (v && !slots[v].late && !slots[v].constant && !slots[v].input) shaped.push_back(v);
 }
 
+void Executor::Impl::find_appends() {
+    const auto is = [](const std::vector<ValueId>& all, ValueId v) {
+        return std::find(all.begin(), all.end(), v) != all.end();
+    };
+    const std::vector<ValueId>&in = plan.program.inputs, &out = plan.program.outputs;
+    for (const Step& step : plan.steps) {
+        const auto* id = std::get_if<PrimitiveId>(&step.what);
+        const auto* opaque = id != nullptr ? std::get_if<Opaque>(&plan.program.primitives[*id].kind) : nullptr;
+        if (opaque == nullptr || !opaque->op->concatenates() || opaque->inputs.size() != 2) continue;
+        AppendStep a{*id, opaque->inputs[0], opaque->inputs[1], plan.program.primitives[*id].outputs.at(0)};
+        if (!is(in, a.input) || !is(out, a.output) || slots[a.input].late || slots[a.output].late) continue;
+        a.rows_fit = !slots[a.rows].fixed() && !slots[a.rows].late && !is(out, a.rows) &&
+                     std::any_of(plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
+                         const auto* call = std::get_if<KernelCall>(&s.what);
+                         return call != nullptr && is_result(*call, a.rows);
+                     });
+        appends.push_back(a);
+    }
+}
+
 void Executor::Impl::bind_inputs() {
     input_bindings.resize(plan.program.inputs.size());
-    for (size_t i = 0; i < plan.program.inputs.size(); ++i) {
+    // Inputs that are appended to come last: set_rows takes what the others bind.
+    std::set<ValueId> appended;
+    for (const Primitive& p : plan.program.primitives)
+        if (const auto* opaque = std::get_if<Opaque>(&p.kind); opaque != nullptr && opaque->op->concatenates())
+            appended.insert(opaque->inputs.at(0));
+    std::vector<size_t> turns(plan.program.inputs.size());
+    std::iota(turns.begin(), turns.end(), size_t{0});
+    std::stable_partition(turns.begin(), turns.end(),
+                          [&](size_t i) { return appended.count(plan.program.inputs[i]) == 0; });
+    for (const size_t i : turns) {
         const Value& v = plan.program.values[plan.program.inputs[i]];
         slots[plan.program.inputs[i]].input = true;
         for (size_t d = 0; d < v.shape.size(); ++d)
@@ -166,6 +201,9 @@ void Executor::set_input(size_t i, void* data, std::span<const int64_t> shape) {
 void Executor::place_outputs(const OutputMemory& memory, std::vector<GivenMemory>& given) {
     impl_->place_outputs(memory, given);
 }
+void Executor::set_rows(size_t i, int64_t rows) { impl_->set_rows(i, rows); }
+Shape Executor::appended_shape(size_t output) const { return impl_->appended_shape(output); }
+void Executor::bind(size_t input, size_t output, void* data) { impl_->bind(input, output, data); }
 void Executor::run() { impl_->run(); }
 TensorView Executor::output(size_t i) const { return impl_->output(i); }
 int64_t Executor::arena_bytes() const { return impl_->arena_bytes(); }

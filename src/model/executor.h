@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/counters.h"
@@ -29,6 +31,9 @@ class Names {
     int64_t evaluate(Expr e) const;
 
   private:
+    /// The value of a polynomial over names; nothing for other expressions, or where a number exceeds 64 bits.
+    std::optional<int64_t> polynomial(Expr e) const;
+
     std::map<Var, size_t> slots_;
     std::vector<int64_t> values_;
 };
@@ -78,6 +83,15 @@ class Executor {
     /// Before a run, after its inputs are set: requests memory for the outputs whose sizes are known, and lets the run
     /// write to it where that is possible. Memory of an earlier call is not used any more.
     void place_outputs(const OutputMemory& memory, std::vector<GivenMemory>& given);
+    /// As set_input, for an input of which only the first dimension is given: the others are those of the other inputs'
+    /// symbols, which are set before.
+    void set_rows(size_t i, int64_t rows);
+    /// The shape of an output that an Append computes; inputs are set before.
+    Shape appended_shape(size_t output) const;
+    /// Before a run, after its inputs are set and its outputs placed: the memory of such an output, 64-byte aligned,
+    /// which begins with the rows of the input. The run writes the others behind them. Null: the input is elsewhere,
+    /// and the output in the session's own memory.
+    void bind(size_t input, size_t output, void* data);
     void run();
     TensorView output(size_t i) const;
     int64_t arena_bytes() const;

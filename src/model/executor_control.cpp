@@ -78,6 +78,7 @@ void Executor::Impl::run_side_by_side(const std::vector<size_t>& loops) {
 void Executor::Impl::run_other(PrimitiveId id, StepState& state) {
     const Primitive& primitive = plan.program.primitives[id];
     if (const auto* opaque = std::get_if<Opaque>(&primitive.kind)) {
+        if (appended_in_place(id)) return;
         state.views.clear();
         for (const ValueId v : opaque->inputs) state.views.push_back(v ? view(v) : TensorView{});
         Outputs outputs(*this, id);

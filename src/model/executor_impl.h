@@ -31,8 +31,9 @@ struct Executor::Impl {
         std::vector<std::byte> own;  ///< memory of values of data-dependent size
         bool late = false;           ///< size not known when the plan starts
         bool constant = false, input = false;
-        bool placed = false;                                        ///< an output that the caller has given memory for
-        bool fixed() const { return constant || input || placed; }  ///< not in the arena
+        bool placed = false;  ///< an output that the caller has given memory for
+        bool bound = false;   ///< in the memory that Executor::bind was given
+        bool fixed() const { return constant || input || placed || bound; }  ///< not in the arena
     };
     struct KernelState {
         const cpu::CompiledKernel* kernel = nullptr;
@@ -72,22 +73,43 @@ struct Executor::Impl {
         size_t dim;
         size_t slot;
     };
+    /// A step that appends rows to an input; the result is an output.
+    struct AppendStep {
+        PrimitiveId primitive;
+        ValueId input, rows, output;
+        bool rows_fit = false;  ///< a kernel may write the rows where the output has them
+    };
+    /// A set of early names, by position in early_slots; names from the 64th on share a bit.
+    using NameSet = uint64_t;
     /// What runs on inputs of one combination of sizes share: shapes, places in the arena, and arguments of kernels.
     struct Preparation {
         std::vector<int64_t> early_values;                 ///< by early_slots
-        std::vector<bool> placed;                          ///< by output: Slot::placed
-        std::vector<Shape> shapes;                         ///< by shaped value
+        std::vector<bool> placed;                          ///< by output: Slot::fixed()
+        std::vector<int64_t> numbers;                      ///< dimensions of shaped values, then names of kernels
         std::vector<std::pair<ValueId, int64_t>> offsets;  ///< in the arena
         int64_t arena_bytes = 0;
         struct Kernel {
-            std::vector<int64_t> names;
             int64_t tasks = 0;
             bool alone = false, alternates = false;
+            double flops = 0;
         };
         std::vector<Kernel> kernels;                   ///< by step; empty ones for other steps and late kernels
         std::vector<std::vector<int64_t>> kept_bytes;  ///< by sliced steps
         std::vector<uint32_t> ways;                    ///< by region of the plan
         double flops = 0;
+    };
+    /// The values that lie in the arena and their lifetimes, which depend on ways and places but not on sizes; and
+    /// plans of the arena for several sizes.
+    struct ArenaLayout {
+        std::vector<uint32_t> ways;
+        std::vector<bool> fixed;
+        std::vector<std::pair<ValueId, BufferLife>> lives;
+        struct Planned {
+            std::vector<int64_t> needed, room;  ///< by value, in bytes
+            std::vector<int64_t> offsets;
+            int64_t bytes = 0;
+        };
+        std::vector<Planned> plans;  ///< the latest last
     };
     class LoopRun;   ///< one run of a loop
     struct Outputs;  ///< of an opaque operator: places them as it names their shapes
@@ -100,17 +122,22 @@ struct Executor::Impl {
     std::vector<SlicedSteps> sliced;
     std::vector<int> sliced_as;              ///< by step: which of them it is part of, -1: none
     std::vector<std::vector<size_t>> order;  ///< in which steps run; those that stand together run side by side
+    std::vector<AppendStep> appends;
     std::map<PrimitiveId, std::vector<Binding>> bindings;
     std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
     std::set<Var> early;
     std::vector<const Requirement*> early_requirements;  ///< over names that are known when the plan starts
     Arena arena;
     uint64_t arena_charged = 0;           ///< bytes of it that are charged to the budget
+    std::list<ArenaLayout> layouts;       ///< the latest first
     std::list<Preparation> preparations;  ///< of the last kPreparations combinations of sizes, the latest first
-    bool prepared = false;                ///< the first of them is in effect
+    bool prepared = false;                ///< the first of them is in effect, and suits places and names
+    bool applied = false;                 ///< the first of them is in effect
     std::vector<uint32_t> ways;           ///< by region: which way the current sizes take
     std::vector<ValueId>
-        shaped;             ///< values whose shapes a preparation has: of steps; not late, no constants, no inputs
+        shaped;  ///< values whose shapes a preparation has: of steps; not late, no constants, no inputs
+    /// By shaped value, by step that calls a kernel, and by early requirement: the names that decide its sizes.
+    std::vector<NameSet> shaped_names, kernel_names, requirement_names;
     bool backward = false;  ///< this run does the tasks of some kernels (KernelState::alternates) in the opposite order
     std::vector<size_t> early_slots;
     double flops = 0;
@@ -121,6 +148,7 @@ struct Executor::Impl {
     void hold_constants();
     /// The steps; `requirements`: those that some step's names decide.
     void make_steps(std::vector<const Requirement*> requirements);
+    void find_appends();
     StepState kernel_step(const KernelCall& call) const;
     /// `known`: names that are bound by then; the step's are added.
     StepState other_step(const Step& step, std::set<Var>& known);
@@ -160,19 +188,34 @@ struct Executor::Impl {
     void place_outputs(const OutputMemory& memory, std::vector<GivenMemory>& given);
     /// Whether output `i` can be written to `data`: aligned, and apart from all inputs and placed outputs.
     bool is_apart(size_t i, const void* data, int64_t bytes) const;
+    /// Of the step that computes output `output`; null where no append does.
+    const AppendStep* append_of(ValueId output) const;
+    void set_rows(size_t i, int64_t rows);
+    Shape appended_shape(size_t output) const;
+    void bind(size_t input, size_t output, void* data);
+    /// Whether the step's output is bound: then it copies its rows where no kernel has written them there.
+    bool appended_in_place(PrimitiveId id);
 
     // --- executor_prepare.cpp: what runs of equal sizes share
 
     /// Finds the preparation for the current sizes, or makes it, and lets it take effect.
     void prepare();
-    Preparation new_preparation();
+    /// `before`: the one in effect, which has what does not depend on the names that have changed since; null: none.
+    Preparation new_preparation(const Preparation* before);
+    void find_names();
+    NameSet names_in(Expr e) const;
+    NameSet changed_since(const Preparation& p) const;
     std::vector<uint32_t> chosen_ways() const;
     /// Whether the step is in a way that the current sizes take.
     bool runs(size_t step) const {
         const auto* call = std::get_if<KernelCall>(&plan.steps[step].what);
         return call == nullptr || !call->way || ways[call->way->region] == call->way->way;
     }
-    /// The lifetimes of the values that lie in the arena.
+    /// The layout for the current ways and places.
+    ArenaLayout& layout();
+    /// Sets a preparation's places in the arena.
+    void plan_arena(Preparation& p);
+    /// The lifetimes of the values that lie in the arena, without their sizes.
     std::map<ValueId, BufferLife> lives() const;
     /// By step: when it runs, by position in `order`.
     std::vector<int64_t> times() const;

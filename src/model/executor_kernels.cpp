@@ -118,7 +118,7 @@ double Executor::Impl::bytes_of(const KernelCall& call) const {
     double bytes = 0;
     for (const ValueId v : call.tensors) {
         double size = static_cast<double>(byte_size(plan.program.values[v].dtype));
-        for (const Expr d : plan.program.values[v].shape) size *= static_cast<double>(context.names->evaluate(d));
+        for (const int64_t d : slots[v].shape) size *= static_cast<double>(d);
         bytes += size;
     }
     return bytes;
@@ -154,7 +154,7 @@ void Executor::Impl::run_kernel(const KernelCall& call, KernelState& state) {
 
 void Executor::Impl::fetch_places(const KernelCall& call, KernelState& state) const {
     for (size_t i = 0; i < call.tensors.size(); ++i)
-        if (slots[call.tensors[i]].input || slots[call.tensors[i]].placed)
+        if (const Slot& slot = slots[call.tensors[i]]; slot.input || slot.placed || slot.bound)
             state.tensors[i] = slots[call.tensors[i]].data;
 }
 

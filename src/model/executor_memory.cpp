@@ -80,13 +80,57 @@ void Executor::Impl::place_outputs(const OutputMemory& memory, std::vector<Given
         const Slot& slot = slots[out[i]];
         const bool again = std::find(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(i), out[i]) !=
                            out.begin() + static_cast<std::ptrdiff_t>(i);
-        if (slot.late || slot.constant || slot.input || again) continue;
+        if (slot.late || slot.constant || slot.input || again || append_of(out[i]) != nullptr) continue;
         shape_value(out[i]);
         const int64_t bytes = bytes_of(out[i]);
         void* to = memory(i, {plan.program.values[out[i]].dtype, slot.shape, nullptr});
         given[i] = {true, to};
         place(i, to != nullptr && is_apart(i, to, bytes) ? to : nullptr);
     }
+}
+
+const Executor::Impl::AppendStep* Executor::Impl::append_of(ValueId output) const {
+    const auto it = std::find_if(appends.begin(), appends.end(), [&](const AppendStep& a) { return a.output == output; });
+    return it == appends.end() ? nullptr : &*it;
+}
+
+void Executor::Impl::set_rows(size_t i, int64_t rows) {
+    const Value& value = plan.program.values[plan.program.inputs.at(i)];
+    for (const auto& [dim, slot] : input_bindings[i])
+        if (dim == 0) context.names->set(slot, rows);
+    Shape shape{rows};
+    for (size_t d = 1; d < value.shape.size(); ++d) shape.push_back(context.names->evaluate(value.shape[d]));
+    set_input(i, nullptr, shape);
+}
+
+Shape Executor::Impl::appended_shape(size_t output) const {
+    const Value& value = plan.program.values[plan.program.outputs.at(output)];
+    Shape shape;
+    for (const Expr d : value.shape) shape.push_back(context.names->evaluate(d));
+    return shape;
+}
+
+void Executor::Impl::bind(size_t input, size_t output, void* data) {
+    const AppendStep* a = append_of(plan.program.outputs.at(output));
+    TW_CHECK(a != nullptr && a->input == plan.program.inputs.at(input), "output {} appends to no input {}", output, input);
+    Slot &in = slots[a->input], &rows = slots[a->rows], &out = slots[a->output];
+    const int64_t first = bytes_of(a->input);
+    const bool bound = data != nullptr, rows_bound = bound && a->rows_fit && first % kBufferAlignment == 0;
+    if (out.bound != bound || rows.bound != rows_bound) prepared = false;
+    out.bound = bound;
+    rows.bound = rows_bound;
+    if (!bound) return;
+    in.data = out.data = data;
+    if (rows_bound) rows.data = static_cast<std::byte*>(data) + first;
+}
+
+bool Executor::Impl::appended_in_place(PrimitiveId id) {
+    const auto a = std::find_if(appends.begin(), appends.end(), [&](const AppendStep& s) { return s.primitive == id; });
+    if (a == appends.end() || !slots[a->output].bound) return false;
+    if (!slots[a->rows].bound)
+        context.copy(static_cast<std::byte*>(slots[a->output].data) + bytes_of(a->input), slots[a->rows].data,
+                     static_cast<size_t>(bytes_of(a->rows)));
+    return true;
 }
 
 }  // namespace tilewright

@@ -17,9 +17,21 @@ size_t Names::slot(Var v) const {
     return it->second;
 }
 
+std::optional<int64_t> Names::polynomial(Expr e) const {
+    int64_t sum = e.constant();
+    for (const Term& t : e.terms()) {
+        int64_t product = t.coefficient;
+        for (const Atom* a : t.atoms)
+            if (a->kind != Atom::Kind::Var || __builtin_mul_overflow(product, values_[slot(a->var)], &product))
+                return std::nullopt;
+        if (__builtin_add_overflow(sum, product, &sum)) return std::nullopt;
+    }
+    return sum;
+}
+
 int64_t Names::evaluate(Expr e) const {
     if (e.is_constant()) return e.constant();
-    if (const auto v = e.as_var()) return values_[slot(*v)];
+    if (const auto value = polynomial(e)) return *value;
     const std::function<std::optional<int64_t>(Var)> look = [this](Var v) -> std::optional<int64_t> {
         return values_[slot(v)];
     };

@@ -65,16 +65,19 @@ Session::Session(std::shared_ptr<const CompiledModel> model, int threads, uint64
     : impl_(std::make_unique<Impl>(std::move(model), threads, memory)) {}
 Session::~Session() = default;
 
-void Session::Impl::set_inputs(const std::vector<Tensor>& inputs) {
+void Session::Impl::set_inputs(const std::vector<Tensor>& inputs, KvCache* cache) {
     const std::vector<ModelIo>& declared = model->inputs();
     if (inputs.size() != declared.size())
         model_error("the model has {} inputs, {} were given", declared.size(), inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
+        const bool appended = append_to(i) != nullptr;
+        if (appended && cache != nullptr) continue;
         if (inputs[i].dtype() != declared[i].dtype)
             model_error("input '{}' has type {}, expected {}", declared[i].name, to_string(inputs[i].dtype()),
                         to_string(declared[i].dtype));
-        executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
+        if (!appended) executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
     }
+    set_appended(inputs, cache);
 }
 
 void Session::Impl::run_fallback(const std::vector<Tensor>& inputs, const RunControl& options) {
@@ -92,9 +95,14 @@ void Session::Impl::run_fallback(const std::vector<Tensor>& inputs, const RunCon
     context.flops = fallback->last_flops();
 }
 
-void Session::Impl::take_outputs(const OutputMemory& requested) {
+void Session::Impl::take_outputs(const RunControl& options) {
+    const OutputMemory& requested = options.output_memory;
     outputs.resize(model->outputs().size());
     for (size_t i = 0; i < outputs.size(); ++i) {
+        if (const Append* a = append_from(i)) {
+            take_appended(*a, options.cache, requested);
+            continue;
+        }
         TensorView v = executor->output(i);
         if (requested && !given[i].requested) given[i] = {true, requested(i, {v.dtype, v.shape, nullptr})};
         if (given[i].data != nullptr && given[i].data != v.data) {
@@ -122,18 +130,22 @@ const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inpu
     s.context.profile = s.profile;
     if (s.profile != nullptr) s.context.profile_start_us = now_ms() * 1e3;
     s.cancelled = options.cancelled;
-    s.set_inputs(inputs);
+    s.set_inputs(inputs, options.cache);
     s.given.assign(s.model->outputs().size(), {});
     if (!s.on_gpu()) s.executor->place_outputs(options.output_memory, s.given);  // a GPU's outputs are copied
+    s.bind_cache(options.cache);
     try {
         const ScopedFloatMode mode(FloatMode::of_kernels(s.model->impl().keep_subnormals));
         s.executor->run();
     } catch (const NeedsFallback&) {
         if (!s.fallback && !s.model->impl().fallback_model()) throw;
-        s.run_fallback(inputs, options);
+        if (options.cache != nullptr)
+            s.run_fallback_with(*options.cache, inputs, options);
+        else
+            s.run_fallback(inputs, options);
         return s.outputs;
     }
-    s.take_outputs(options.output_memory);
+    s.take_outputs(options);
     return s.outputs;
 }
 

@@ -14,6 +14,7 @@
 namespace tilewright {
 
 class GpuModel;
+class KvCache;
 struct TensorView;
 
 /// One step of a run, for profiles.
@@ -37,6 +38,10 @@ struct RunControl {
     OutputMemory output_memory;
     /// Called between kernels, from the pool's threads as well. Once it returns true, the run ends with Cancelled.
     std::function<bool()> cancelled;
+    /// Holds the inputs of CompiledModel::appends, which are ignored, and takes their outputs, which are empty tensors
+    /// (no rows). It grows when the run succeeds. Null: these inputs and outputs are tensors like others, whose
+    /// elements the session rearranges.
+    KvCache* cache = nullptr;
 };
 
 /// The buffers of one run after another. One thread at a time; sessions are independent of each other, and results do

@@ -78,6 +78,11 @@ Operator scatter_nd(Combine combine);
 /// (x, indices, shape of the output, shape in which the indices count)
 Operator max_unpool(size_t rank);
 
+// --- append.cpp
+
+/// (rows [n, ...], more [m, ...]) -> [n + m, ...]
+Operator append();
+
 // --- reduction.cpp
 
 enum class Reduction : uint8_t { Sum, Prod, Max, Min, Mean, L1, L2, SumSquare, LogSum, LogSumExp };

@@ -65,6 +65,7 @@ std::vector<OpaqueReader> signal_readers();
 std::vector<OpaqueReader> vision_readers();
 std::vector<OpaqueReader> cast_readers();
 std::vector<OpaqueReader> scatter_readers();
+std::vector<OpaqueReader> append_readers();
 std::vector<OpaqueReader> reduction_readers();
 std::vector<OpaqueReader> resize_readers();
 std::vector<OpaqueReader> unpool_readers();

@@ -29,6 +29,7 @@ TEST(OpaqueText, GivesTheOperatorWhoseTextItIs) {
           "BitCast(to=i32)",
           "ScatterElements(axis=1, reduction=mul)",
           "ScatterND(reduction=none)",
+          "Append()",
           "Reduce(kind=log_of_sum, keepdims=1, noop_with_empty_axes=0)",
           "CumSum(exclusive=1, reverse=0)",
           "CumProd(exclusive=0, reverse=1)",

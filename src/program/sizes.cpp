@@ -208,4 +208,25 @@ std::vector<SizeSample> size_samples(const Program& program, const std::map<std:
     return out;
 }
 
+std::vector<SizeSample> decoding_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
+                                         Var rows, Var step, size_t most) {
+    const auto of = [&](Var v) { return samples_of(v, ranges, is_batch(program, v)); };
+    const std::vector<DimRange::Sample> before = of(rows), steps = of(step);
+    std::vector<SizeSample> out;
+    const auto add = [&](const DimRange::Sample& tokens, const DimRange::Sample& past) {
+        if (out.size() == most) return;
+        SizeSample s{{{rows, past.size}, {step, tokens.size}}, tokens.weight * past.weight};
+        for (const Var v : input_symbols(program)) {
+            if (v == rows || v == step) continue;
+            const std::vector<DimRange::Sample> sizes = of(v);
+            const bool all_rows = ranges.count(var_name(v)) == 0 && !is_batch(program, v);
+            s.sizes.emplace(v, all_rows ? past.size + tokens.size : sizes[typical(sizes)].size);
+        }
+        out.push_back(std::move(s));
+    };
+    for (size_t k = before.size(); k-- > 1 && before.size() - k <= most / 2;) add(steps.front(), before[k]);
+    for (size_t k = steps.size(); k-- > 0;) add(steps[k], before.front());
+    return out;
+}
+
 }  // namespace tilewright

@@ -52,6 +52,10 @@ std::vector<DimRange::Sample> default_samples(const DimRange& range, bool batch)
 /// nothing but the first dimension of inputs is a batch.
 std::vector<SizeSample> size_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
                                      size_t most);
+/// The same for a decoder, which adds `step` rows to the `rows` before: a token behind few and many rows, and prompts
+/// of every size behind the fewest. A symbol without a declared range that is no batch counts all rows, as a mask does.
+std::vector<SizeSample> decoding_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
+                                         Var rows, Var step, size_t most);
 /// The symbols that are bare dimensions of the program's inputs.
 std::vector<Var> input_symbols(const Program& program);
 

@@ -246,6 +246,29 @@ TEST_F(Tool, BenchPrintsItsFigures) {
     EXPECT_EQ(trace["traceEvents"][0]["ph"], "X");
 }
 
+TEST_F(Tool, BenchGeneratesWithAKvCache) {
+    ASSERT_EQ(place.run({"zoo", "gpt2_tiny_decoder", "-o", "decoder.onnx"}).status, 0);
+    const auto bench = [&](const std::string& model) {
+        const Result r = place.run({"bench", model, "--decode", "9", "--prompt", "5", "--threads", "1", "--kernels",
+                                    "2", "--json", "decode.json"});
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_THAT(r.out, AllOf(HasSubstr("prompt  5 tokens"), HasSubstr("decode  8 tokens"), HasSubstr("KV cache")));
+        return json("decode.json");
+    };
+    const Json j = bench("decoder.onnx");
+    EXPECT_EQ(j["tokens"].size(), 9u);
+    for (const char* key : {"prompt_tokens_per_s", "decode_tokens_per_s", "bytes_per_token", "gbps", "read_gbps"})
+        EXPECT_GT(j[key].get<double>(), 0) << key;
+    EXPECT_EQ(j["by_kernel"][0]["calls"].is_number(), true);
+    ASSERT_EQ(place.run({"compile", "decoder.onnx", "--kv-cache", "--threads", "1", "-o", "decoder.so"}).status, 0);
+    EXPECT_EQ(bench("decoder.so")["tokens"], j["tokens"]);
+    const Result verified = place.run({"verify", "decoder.onnx", "--kv-cache", "--dim", "past_sequence_length=3"});
+    EXPECT_EQ(verified.status, 0) << verified.out << verified.err;
+    EXPECT_THAT(place.run({"bench", "model.onnx", "--decode", "4"}).err, HasSubstr("no input that an output extends"));
+    ASSERT_EQ(place.run({"compile", "decoder.onnx", "-o", "plain.so"}).status, 0);
+    EXPECT_THAT(place.run({"bench", "plain.so", "--decode", "4"}).err, HasSubstr("compile it with --kv-cache"));
+}
+
 TEST_F(Tool, MeasuresTheKernelsOfOptimalPlansOnce) {
     const std::vector<std::string> command = {"dump",       "model.onnx", "--stage",  "plan",      "--orchestrate",
                                               "optimal",    "--profile",  "lazy",     "--threads", "1",

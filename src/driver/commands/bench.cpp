@@ -12,6 +12,7 @@
 #include "cost/target.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
+#include "driver/decode.h"
 #include "driver/files.h"
 #include "driver/gpu_run.h"
 #include "driver/opspec/limit.h"
@@ -29,6 +30,8 @@ struct BenchOptions {
     int iterations = 100, warmup = 3;
     std::string trace, json;
     int kernels = 0;
+    int decode = 0;
+    int64_t prompt = 128;
 };
 
 double percentile(const std::vector<double>& sorted, double p) {
@@ -114,10 +117,8 @@ Peak peak_of(const ModelOptions& o, int threads) {
             [target](const Work& w) { return limit_of(w, target).ms; }};
 }
 
-std::vector<KernelShare> kernel_shares(Session& session, const std::vector<Tensor>& inputs, const Peak& peak) {
-    constexpr size_t kRuns = 9;
-    std::vector<std::vector<StepTime>> runs;
-    for (size_t i = 0; i < kRuns; ++i) runs.push_back(profiled_run(session, inputs));
+/// Of several runs with the same steps.
+std::vector<KernelShare> kernel_shares(const std::vector<std::vector<StepTime>>& runs, const Peak& peak) {
     std::map<std::pair<int, std::string>, KernelShare> shares;
     for (size_t s = 0; s < runs[0].size(); ++s) {
         const StepTime& step = runs[0][s];
@@ -161,6 +162,19 @@ void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
     }
 }
 
+Json to_json(const std::vector<KernelShare>& shares) {
+    Json list = Json::array();
+    for (const KernelShare& k : shares)
+        list.push_back({{"kernel", k.kernel},
+                        {"name", k.name},
+                        {"calls", k.calls},
+                        {"us", k.us},
+                        {"flops", k.flops},
+                        {"bytes", k.bytes},
+                        {"limit_us", k.limit_us}});
+    return list;
+}
+
 Json to_json(const RunCounts& counts) {
     return {{"runs", counts.runs},
             {"compilations", counts.compilations},
@@ -171,8 +185,49 @@ Json to_json(const RunCounts& counts) {
             {"bytes_copied", counts.bytes_copied}};
 }
 
+/// --decode: a prompt, then token after token.
+int bench_decoding(BenchOptions o) {
+    o.model.kv_cache = true;
+    const Compilation c = compile(o.model, o.data, false);
+    const int threads = default_thread_count(o.model.threads);
+    const DecodeTimes t = time_decoding(c.model, o.data.request.dims, threads, o.prompt, o.decode);
+    std::vector<double> sorted = t.token_ms;
+    std::sort(sorted.begin(), sorted.end());
+    const Json latency = latencies(sorted);
+    const double median = latency["median"].get<double>(), gbps = t.bytes / median * 1e-6;
+    Json j;
+    j["model"] = o.model.model;
+    j["threads"] = threads;
+    j["compile_ms"] = c.compile_ms;
+    j["prompt"] = o.prompt;
+    j["first_token_ms"] = t.prompt_ms;
+    j["prompt_tokens_per_s"] = 1e3 * static_cast<double>(o.prompt) / t.prompt_ms;
+    j["token_ms"] = latency;
+    j["decode_tokens_per_s"] = 1e3 / median;
+    j["bytes_per_token"] = t.bytes;
+    j["gbps"] = gbps;
+    j["read_gbps"] = t.read_gbps;
+    j["cache_bytes"] = t.cache_bytes;
+    j["counts"] = to_json(t.counts);
+    j["tokens"] = t.tokens;
+    std::vector<KernelShare> shares;
+    if (o.kernels > 0) j["by_kernel"] = to_json(shares = kernel_shares(t.profiled, peak_of(o.model, threads)));
+    write_json(o.json, j.dump(2));
+    std::printf("%s, %d thread%s\n", o.model.model.c_str(), threads, threads == 1 ? "" : "s");
+    std::printf("prompt  %lld tokens: %.1f tokens/s, first token after %.1f ms\n", static_cast<long long>(o.prompt),
+                1e3 * static_cast<double>(o.prompt) / t.prompt_ms, t.prompt_ms);
+    std::printf("decode  %zu tokens: %.1f tokens/s; median %.2f, p90 %.2f, max %.2f ms a token\n", sorted.size(),
+                1e3 / median, median, latency["p90"].get<double>(), latency["max"].get<double>());
+    std::printf("memory  %.1f MB a token: %.1f GB/s, %.0f %% of the %.1f GB/s that %s read; KV cache %.1f MB\n",
+                t.bytes * 1e-6, gbps, 100 * gbps / t.read_gbps, t.read_gbps,
+                threads == 1 ? "a thread can" : "as many threads can", static_cast<double>(t.cache_bytes) * 1e-6);
+    print_kernels(shares, static_cast<size_t>(o.kernels));
+    return 0;
+}
+
 int command_bench(const BenchOptions& o) {
     if (!o.json.empty()) check_writable(o.json);
+    if (o.decode > 0) return bench_decoding(o);
     const Compilation c = compile(o.model, o.data, false);
     std::map<std::string, int64_t> assumed;
     const std::vector<Tensor> inputs = inputs_of(c, o.data, &assumed);
@@ -219,17 +274,11 @@ int command_bench(const BenchOptions& o) {
     j["passes_ms"] = passes;
     std::vector<KernelShare> shares;
     if (o.kernels > 0) {
-        shares = kernel_shares(session, inputs, peak);
-        Json list = Json::array();
-        for (const KernelShare& k : shares)
-            list.push_back({{"kernel", k.kernel},
-                            {"name", k.name},
-                            {"calls", k.calls},
-                            {"us", k.us},
-                            {"flops", k.flops},
-                            {"bytes", k.bytes},
-                            {"limit_us", k.limit_us}});
-        j["by_kernel"] = std::move(list);
+        constexpr size_t kRuns = 9;
+        std::vector<std::vector<StepTime>> runs;
+        for (size_t i = 0; i < kRuns; ++i) runs.push_back(profiled_run(session, inputs));
+        shares = kernel_shares(runs, peak);
+        j["by_kernel"] = to_json(shares);
     }
     write_json(o.json, j.dump(2));
     std::printf("%s, %d thread%s, %d run%s\n", o.model.model.c_str(), threads, threads == 1 ? "" : "s", o.iterations,
@@ -253,6 +302,7 @@ void add_bench_command(CLI::App& app, int& status) {
     auto o = std::make_shared<BenchOptions>();
     CLI::App* c = app.add_subcommand("bench", "compile a model and time it");
     add_model_options(*c, o->model);
+    add_kv_cache_option(*c, o->model);
     add_target_options(*c, o->model);
     add_data_options(*c, o->data);
     add_json_option(*c, o->json);
@@ -261,16 +311,27 @@ void add_bench_command(CLI::App& app, int& status) {
     c->add_option("--trace", o->trace, "write the steps of one run as a Chrome trace");
     c->add_option("--kernels", o->kernels, "print the N kernels with the longest times, with their limits")
         ->check(CLI::Range(0, 100000));
+    CLI::Option* decode =
+        c->add_option("--decode", o->decode,
+                      "generate N tokens from a decoder with a KV cache (--kv-cache), each the likeliest, behind --prompt")
+            ->check(CLI::Range(2, 1000000));
+    c->add_option("--prompt", o->prompt, "tokens that are read at once before the first one is generated (128)")
+        ->needs(decode)
+        ->check(CLI::Range(1, 10000000));
     c->footer(
         "JSON: latency_ms.{min,median,mean,p90,p95,p99,max}, load_ms, compile_ms, first_run_ms, threads, kernels,\n"
         "assumed_dims (dynamic dimensions without a given size, and the assumed sizes), steps, counts (of the session: "
         "runs, compilations,\n"
         "preparations, recalled, memory_plans, dispatches, bytes_copied), gflops (2 per "
         "multiply-add of products), peak_share (of peak_gflops), peak_rss_mb, passes_ms,\n"
-        "with --kernels by_kernel (a list: kernel, name, calls, us, flops, bytes, limit_us).\n\n"
+        "with --kernels by_kernel (a list: kernel, name, calls, us, flops, bytes, limit_us).\n"
+        "With --decode: prompt, first_token_ms, prompt_tokens_per_s, token_ms (as latency_ms), decode_tokens_per_s, "
+        "bytes_per_token\n"
+        "(weights and cache), gbps, read_gbps (of memory, in the same run), cache_bytes, counts, tokens.\n\n"
         "Examples:\n"
         "  tilewright bench model.onnx --threads 2 --iterations 100 --json out.json\n"
         "  tilewright bench model.onnx --kernels 20    (the slowest kernels)\n"
+        "  tilewright bench decoder.onnx --prompt 128 --decode 32    (tokens a second)\n"
         "  tilewright bench model.onnx --target cuda --precision tf32\n"
         "  tilewright bench model.onnx --dim batch=8 --trace trace.json    (open it in Perfetto)");
     c->callback([o, &status] { status = command_bench(*o); });

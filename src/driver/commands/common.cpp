@@ -273,6 +273,12 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     add_pass_options(command, o.passes);
 }
 
+void add_kv_cache_option(CLI::App& command, ModelOptions& o) {
+    command.add_flag("--kv-cache", o.kv_cache,
+                     "decoders: inputs that an output extends (past keys and values) can stay in a KV cache, where a run "
+                     "appends to them in place");
+}
+
 void add_target_options(CLI::App& command, ModelOptions& o) {
     command
         .add_option("--target", o.target,
@@ -319,6 +325,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.keep_subnormals = o.keep_subnormals;
     p.compile.numerics = numerics_from_string(o.numerics).value();
     p.compile.check_values = o.check_values;
+    p.compile.kv_cache = o.kv_cache;
     p.compile.gpu = gpu_of(o.target);
     p.compile.precision = precision_from_string(o.precision).value();
     if (!p.compile.gpu && o.precision != "f32" && o.precision != "bf16")

@@ -66,7 +66,7 @@ struct ModelOptions {
     int threads = 0;
     std::string isa;
     bool no_fuse = false, no_layouts = false, no_code_cache = false, no_calibrate = false, progress = false,
-         keep_subnormals = false, check_values = false;
+         keep_subnormals = false, check_values = false, kv_cache = false;
     std::string numerics = "default";
     std::string target = "cpu", precision = "f32";
     std::string target_file;
@@ -75,6 +75,8 @@ struct ModelOptions {
     PassFlags passes;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
+/// Adds --kv-cache, for commands that run a model in sessions or write it.
+void add_kv_cache_option(CLI::App& command, ModelOptions& o);
 /// Adds --target and --precision, for commands that accept models for GPUs.
 void add_target_options(CLI::App& command, ModelOptions& o);
 /// A warning on standard error; each text is printed once.

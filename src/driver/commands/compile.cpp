@@ -108,6 +108,7 @@ void add_compile_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("compile", "compile a model to a file that runs without compilation");
     auto o = std::make_shared<CompileCommand>();
     add_model_options(*c, o->model);
+    add_kv_cache_option(*c, o->model);
     c->add_option("-o,--output", o->output, "file to write: a shared object")->required();
     c->add_option("--dim", o->dims,
                   "fix a named dimension of the inputs: batch=8; or declare its range, with samples and "

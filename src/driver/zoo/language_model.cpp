@@ -118,9 +118,33 @@ Value causal_mask(GraphBuilder& b, const Value& triangle, const Value& queries, 
 
 struct GptSize {
     int64_t layers, hidden, heads, vocabulary, longest;
+    bool decoder = false;  ///< with past keys and values, which outputs extend
 };
 
-Value gpt2_block(GraphBuilder& b, const Value& x, const Value& triangle, const GptSize& size) {
+/// The input past_key_values.I.WHAT with `rows` behind it, which is output present.I.WHAT.
+Value with_past(GraphBuilder& b, const Value& rows, int64_t layer, const std::string& what) {
+    const std::string name = std::to_string(layer) + "." + what;
+    const Extent past(0, "past_sequence_length"), all(rows[2].size, "total_sequence_length");
+    const Value before = b.input("past_key_values." + name, DType::F32, {rows[0], rows[1], past, rows[3]});
+    Value out = b.node("Concat", {before, rows}, {{"axis", 2}}, {rows[0], rows[1], all, rows[3]});
+    b.output(out, "present." + name);  // under which the graph has it from here on
+    out.name = "present." + name;
+    return out;
+}
+
+/// Whether a key is not behind its query, by the queries' places: [batch, 1, queries, keys].
+Value mask_by_places(GraphBuilder& b, const Value& places, const Value& keys) {
+    const Value from = b.int_scalar(0), to = dim_of(b, keys, 2), step = b.int_scalar(1);
+    const Value all = b.node("Range", {from, to, step}, {}, Extents{keys[2]});
+    const Value queries = unsqueeze(b, unsqueeze(b, places, {1}), {3});
+    Value seen;
+    seen.dtype = DType::Bool;
+    seen.shape = {places[0], 1, places[1], keys[2]};
+    return b.node("LessOrEqual", {all, queries}, {}, std::vector{seen})[0];
+}
+
+/// `mask_of`: the lower triangle; of a decoder the places of its queries.
+Value gpt2_block(GraphBuilder& b, const Value& x, const Value& mask_of, const GptSize& size, int64_t layer) {
     Value y;
     {
         const auto scope = b.scope("attn");
@@ -128,10 +152,15 @@ Value gpt2_block(GraphBuilder& b, const Value& x, const Value& triangle, const G
             flat_linear(b, "c_attn", layer_norm(b, "ln_1", x, 1e-5f), 3 * size.hidden, {.gain = kQueryGain});
         const std::vector<Value> parts = split(b, all, 2, {size.hidden, size.hidden, size.hidden});
         const Value q = split_heads(b, parts[0], size.heads, {0, 2, 1, 3});
-        const Value k = split_heads(b, parts[1], size.heads, {0, 2, 1, 3});
-        const Value v = split_heads(b, parts[2], size.heads, {0, 2, 1, 3});
+        Value k = split_heads(b, parts[1], size.heads, {0, 2, 1, 3});
+        Value v = split_heads(b, parts[2], size.heads, {0, 2, 1, 3});
+        if (size.decoder) {
+            k = with_past(b, k, layer, "key");
+            v = with_past(b, v, layer, "value");
+        }
         const auto mask = [&](const Value& scores) {
-            return where(b, causal_mask(b, triangle, q, k), scores, b.scalar(kMasked));
+            const Value keep = size.decoder ? mask_by_places(b, mask_of, k) : causal_mask(b, mask_of, q, k);
+            return where(b, keep, scores, b.scalar(kMasked));
         };
         const Value context = merge_heads(b, attend(b, q, transpose(b, k, {0, 1, 3, 2}), v, mask));
         y = add(b, flat_linear(b, "c_proj", context, size.hidden, {.gain = 0.5}), x);
@@ -160,7 +189,9 @@ void gpt2(GraphBuilder& b, const ZooSettings& s, const GptSize& size) {
     const Value words = b.node("Gather", {table, ids}, {{"axis", 0}}, shape);
 
     Value place;
-    if (ids[1].is_symbolic()) {
+    if (size.decoder) {
+        place = b.input("position_ids", DType::I64, ids.shape, size.longest);
+    } else if (ids[1].is_symbolic()) {
         const Value from = b.int_scalar(0);
         const Value to = dim_of(b, ids, 1);
         const Value step = b.int_scalar(1);
@@ -170,10 +201,10 @@ void gpt2(GraphBuilder& b, const ZooSettings& s, const GptSize& size) {
     }
     Value x = add(b, words, embedding(b, "wpe", place, size.longest, size.hidden, 0.02));
 
-    const Value triangle = b.buffer("attn.bias", lower_triangle(size.longest));
+    const Value mask_of = size.decoder ? place : b.buffer("attn.bias", lower_triangle(size.longest));
     for (int64_t i = 0; i < size.layers; ++i) {
         const auto scope = b.scope("h." + std::to_string(i));
-        x = gpt2_block(b, x, triangle, size);
+        x = gpt2_block(b, x, mask_of, size, i);
     }
     x = layer_norm(b, "ln_f", x, 1e-5f);
     // The head shares its weights with the embedding: logits = x wte^T.
@@ -198,9 +229,15 @@ void add_language_models(std::vector<Recipe>& recipes) {
                            description + "; causal, symbolic batch and seq",
                            {batch_option(0), seq_option(0, size.longest)},
                            [=](GraphBuilder& b, const ZooSettings& s) { gpt2(b, s, size); }});
+        GptSize decoder = size;
+        decoder.decoder = true;
+        recipes.push_back({name + "_decoder",
+                           description + "; causal, with past keys and values; symbolic batch and seq",
+                           {batch_option(0), seq_option(0, size.longest)},
+                           [=](GraphBuilder& b, const ZooSettings& s) { gpt2(b, s, decoder); }});
     };
-    add_gpt2("gpt2", "12 layers, 768 wide, 12 heads", {12, 768, 12, 50257, 1024});
-    add_gpt2("gpt2_tiny", "2 layers, 64 wide, 4 heads, 1000 words", {2, 64, 4, 1000, 128});
+    add_gpt2("gpt2", "12 layers, 768 wide, 12 heads", {12, 768, 12, 50257, 1024, false});
+    add_gpt2("gpt2_tiny", "2 layers, 64 wide, 4 heads, 1000 words", {2, 64, 4, 1000, 128, false});
 }
 
 }  // namespace tilewright::nets
