@@ -66,7 +66,8 @@ void check_limits(const Program& program, const Bindings& names) {
 
 Bindings bind_inputs(const Program& program, const std::vector<Tensor>& inputs) {
     Bindings names;
-    for (size_t i = 0; i < std::min(inputs.size(), program.inputs.size()); ++i) {
+    for (const size_t i : binding_order(program)) {
+        if (i >= inputs.size()) continue;
         const Value& value = program.values[program.inputs[i]];
         bind_shape(names, value.shape, inputs[i].shape(), fmt::format("input {}", quoted_name(value.name)));
     }

@@ -174,7 +174,12 @@ class TreeEstimate {
         const OperandModel& o = models_[load.stage].operands[load.access];
         const double vectors = o.elements(tile) / lanes_;
         const double each = load.layout.is_identity() ? 3 : 6;  // a transpose takes shuffles
-        return trips * (vectors * each / m_.loads_per_cycle + 20);
+        const double cycles = trips * (vectors * each / m_.loads_per_cycle + 20);
+        if (!o.in_memory) return cycles;
+        // Once from memory, run by run; a transpose reads vectors of several rows in turns.
+        const double whole = o.bytes(models_[load.stage].extents);
+        const double run = load.layout.is_identity() ? o.bytes(tile) / o.runs(tile) : lanes_ * o.element_bytes;
+        return std::max(cycles, whole / m_.memory.bytes_per_cycle + whole / run * stream_start_cycles(run, m_));
     }
 
     const TileProgram& p_;

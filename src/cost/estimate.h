@@ -41,6 +41,10 @@ double task_count(std::span<const TaskAxis> grid);
 /// takes the next task; tasks are ordered row by row. 197 rows by 22 on two threads: nine tasks, 110 / 197.
 double slowest_share(std::span<const TaskAxis> grid, int threads);
 
+/// The cycles for which a contiguous stream of `bytes` from memory waits when it begins: a latency and a half, until
+/// prefetchers run ahead; a share of that where it is so short that several begin together.
+double stream_start_cycles(double bytes, const CycleRates& rates);
+
 struct NestCost {
     double compute_cycles = 0;  ///< on a single thread
     std::vector<double> bytes;  ///< moved into each cache level

@@ -52,6 +52,51 @@ TEST(NestCost, nothing_moves_where_everything_fits) {
     EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(3 * 16384)).bytes, ElementsAre(0));
 }
 
+/// b in panels of 16 columns, one behind the other: [64 / 16, 64, 16].
+Program product_of_panels(bool in_memory) {
+    Program p = parse_program(R"(program product {
+  input a: f32[64, 64]
+  input b: f32[4, 64, 16]
+  c: f32[64, 64] = [64, 64] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 16, i2, i1 % 16]
+  output c
+})");
+    if (in_memory) p.in_memory.insert(p.inputs[1]);
+    return p;
+}
+
+TEST(NestCost, constants_in_memory_move_although_everything_fits) {
+    Example x;
+    x.stage = stage_model(product_of_panels(false), PrimitiveId(0));
+    const CycleRates rates = rates_with(3 * 16384);
+    EXPECT_THAT(nest_cost(x.stage, x.nest, rates).bytes, ElementsAre(0));
+    x.stage = stage_model(product_of_panels(true), PrimitiveId(0));
+    x.micro.order = {1, 0, 2};
+    const NestCost in_order = nest_cost(x.stage, x.nest, rates);
+    EXPECT_THAT(in_order.bytes, ElementsAre(16384)) << "b, once";
+    // All panels in the order in which they lie are a stream; a half of each at a time are eight.
+    EXPECT_GE(in_order.memory_cycles, 16384 / 32.0 + stream_start_cycles(16384, rates));
+    x.nest.loops = {{2, 32}};
+    EXPECT_GE(nest_cost(x.stage, x.nest, rates).memory_cycles, 16384 / 32.0 + 8 * stream_start_cycles(2048, rates));
+}
+
+TEST(NestCost, streams_that_begin_together_share_the_wait) {
+    const CycleRates rates = rates_with(1 << 20);  // a latency of 200 cycles
+    EXPECT_DOUBLE_EQ(stream_start_cycles(24 << 10, rates), 300);
+    EXPECT_DOUBLE_EQ(stream_start_cycles(3 << 10, rates), 300.0 / 4);
+    EXPECT_DOUBLE_EQ(stream_start_cycles(64, rates), 300.0 / 18);
+}
+
+/// Prefetchers lose windows that slide over more rows than they follow; panels do not slide.
+TEST(NestCost, panels_are_no_windows) {
+    const auto jumps = [](const Program& p) {
+        Example x;
+        x.stage = stage_model(p, PrimitiveId(0));
+        x.micro.order = {1, 0, 2};
+        return nest_cost(x.stage, x.nest, rates_with(4096)).jumps[0];
+    };
+    EXPECT_LE(jumps(product_of_panels(false)), 4 * jumps(product(64, 64, 64)));
+}
+
 TEST(NestCost, vectors_of_what_the_data_picks_are_loads_where_their_lanes_lie_side_by_side) {
     const auto cycles = [](const char* from) {
         const Program p =

@@ -174,8 +174,9 @@ double OperandModel::pages(std::span<const int64_t> whole, int64_t page_bytes) c
            std::max(1.0, r.length * static_cast<double>(element_bytes) / static_cast<double>(page_bytes));
 }
 
-bool OperandModel::contiguous(std::span<const int64_t> tile) const {
-    return !irregular && shares.empty() && runs_of(*this, tile, 1).number <= 1;
+double OperandModel::runs(std::span<const int64_t> tile) const {
+    const double known = runs_of(*this, tile, 1).number;
+    return irregular || !shares.empty() ? std::max(2.0, known) : known;
 }
 
 double StageModel::points() const {

@@ -74,8 +74,8 @@ struct OperandModel {
     double bytes(std::span<const int64_t> tile) const;
     /// The number of pages of `page_bytes` that hold those elements.
     double pages(std::span<const int64_t> tile, int64_t page_bytes) const;
-    /// Whether those elements are contiguous.
-    bool contiguous(std::span<const int64_t> tile) const;
+    /// The number of contiguous runs that those elements form; more than 1 where data or conditions decide which.
+    double runs(std::span<const int64_t> tile) const;
 };
 
 struct StageModel {

@@ -55,6 +55,8 @@ class Dimensions {
         for (size_t d = 0; d < shape.size(); ++d) {
             if (const auto v = io.shape[d].as_var(); v && sizes_.count(*v) == 0)
                 bind(*v, shape[d], fmt::format("input {}", quoted_name(io.name)));
+            const std::vector<Var> names = variables(io.shape[d]);
+            if (std::any_of(names.begin(), names.end(), [&](Var x) { return sizes_.count(x) == 0; })) continue;
             const int64_t expected = evaluate(io.shape[d], sizes_);
             if (expected == shape[d]) continue;
             const auto v = io.shape[d].as_var();
@@ -172,6 +174,9 @@ std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const Inpu
             inputs[i] = typed(declared[i], *g);
             dimensions.take(declared[i], *g);
         }
+    // Dimensions that are computed from those of later inputs.
+    for (size_t i = 0; i < declared.size(); ++i)
+        if (given[i]) dimensions.take(declared[i], *given[i]);
     for (size_t i = 0; i < declared.size(); ++i)
         if (!given[i]) {
             const ModelIo& io = declared[i];

@@ -75,16 +75,23 @@ void Executor::Impl::find_appends() {
 
 void Executor::Impl::bind_inputs() {
     input_bindings.resize(plan.program.inputs.size());
-    // Inputs that are appended to come last: set_rows takes what the others bind.
+    // Inputs that are appended to come behind those that bind the sizes of their rows.
     std::set<ValueId> appended;
     for (const Primitive& p : plan.program.primitives)
         if (const auto* opaque = std::get_if<Opaque>(&p.kind); opaque != nullptr && opaque->op->concatenates())
             appended.insert(opaque->inputs.at(0));
-    std::vector<size_t> turns(plan.program.inputs.size());
-    std::iota(turns.begin(), turns.end(), size_t{0});
-    std::stable_partition(turns.begin(), turns.end(),
-                          [&](size_t i) { return appended.count(plan.program.inputs[i]) == 0; });
-    for (const size_t i : turns) {
+    input_order = binding_order(plan.program);
+    const auto composed = [&](size_t i) {
+        const std::vector<Expr>& shape = plan.program.values[plan.program.inputs[i]].shape;
+        return std::any_of(shape.begin(), shape.end(), [](Expr d) { return !d.is_constant() && !d.as_var(); });
+    };
+    std::stable_sort(input_order.begin(), input_order.end(), [&](size_t i, size_t j) {
+        const auto turn = [&](size_t k) {
+            return composed(k) ? 2 : static_cast<int>(appended.count(plan.program.inputs[k]));
+        };
+        return turn(i) < turn(j);
+    });
+    for (const size_t i : input_order) {
         const Value& v = plan.program.values[plan.program.inputs[i]];
         slots[plan.program.inputs[i]].input = true;
         for (size_t d = 0; d < v.shape.size(); ++d)
@@ -197,6 +204,7 @@ Executor::Executor(const Plan& plan, ExecutionContext& context, const std::vecto
     : impl_(std::make_unique<Impl>(plan, context, known)) {}
 Executor::~Executor() = default;
 
+const std::vector<size_t>& Executor::input_order() const { return impl_->input_order; }
 void Executor::set_input(size_t i, void* data, std::span<const int64_t> shape) { impl_->set_input(i, data, shape); }
 void Executor::place_outputs(const OutputMemory& memory, std::vector<GivenMemory>& given) {
     impl_->place_outputs(memory, given);

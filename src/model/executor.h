@@ -78,6 +78,8 @@ class Executor {
     /// `known`: variables bound before the plan starts, besides those of its inputs' shapes.
     Executor(const Plan& plan, ExecutionContext& context, const std::vector<Var>& known);
     ~Executor();
+    /// The order in which inputs are set, by set_input or set_rows: later ones' shapes depend on those before.
+    const std::vector<size_t>& input_order() const;
     /// data stays the caller's until run() returns. Throws ModelError when the shape is not what the plan declares.
     void set_input(size_t i, void* data, std::span<const int64_t> shape);
     /// Before a run, after its inputs are set: requests memory for the outputs whose sizes are known, and lets the run

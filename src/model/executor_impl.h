@@ -124,6 +124,7 @@ struct Executor::Impl {
     std::vector<std::vector<size_t>> order;  ///< in which steps run; those that stand together run side by side
     std::vector<AppendStep> appends;
     std::map<PrimitiveId, std::vector<Binding>> bindings;
+    std::vector<size_t> input_order;
     std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
     std::set<Var> early;
     std::vector<const Requirement*> early_requirements;  ///< over names that are known when the plan starts

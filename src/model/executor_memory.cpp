@@ -90,7 +90,8 @@ void Executor::Impl::place_outputs(const OutputMemory& memory, std::vector<Given
 }
 
 const Executor::Impl::AppendStep* Executor::Impl::append_of(ValueId output) const {
-    const auto it = std::find_if(appends.begin(), appends.end(), [&](const AppendStep& a) { return a.output == output; });
+    const auto it =
+        std::find_if(appends.begin(), appends.end(), [&](const AppendStep& a) { return a.output == output; });
     return it == appends.end() ? nullptr : &*it;
 }
 
@@ -112,7 +113,8 @@ Shape Executor::Impl::appended_shape(size_t output) const {
 
 void Executor::Impl::bind(size_t input, size_t output, void* data) {
     const AppendStep* a = append_of(plan.program.outputs.at(output));
-    TW_CHECK(a != nullptr && a->input == plan.program.inputs.at(input), "output {} appends to no input {}", output, input);
+    TW_CHECK(a != nullptr && a->input == plan.program.inputs.at(input), "output {} appends to no input {}", output,
+             input);
     Slot &in = slots[a->input], &rows = slots[a->rows], &out = slots[a->output];
     const int64_t first = bytes_of(a->input);
     const bool bound = data != nullptr, rows_bound = bound && a->rows_fit && first % kBufferAlignment == 0;

@@ -21,8 +21,8 @@ using KernelRunner =
     std::function<std::vector<Tensor>(const CallSite& at, const std::vector<Tensor>& inputs, const Bindings& names)>;
 
 /// Inputs, outputs and ids of values are those of the plan's program. `kernels`: those that its calls number. The plan
-/// must outlive the program. `sizes`: of the inputs' symbols, for which regions take the ways that a session would; where
-/// one is missing they take Dispatch::otherwise, which is legal for all sizes.
+/// must outlive the program. `sizes`: of the inputs' symbols, for which regions take the ways that a session would;
+/// where one is missing they take Dispatch::otherwise, which is legal for all sizes.
 Program program_of(const Plan& plan, const std::vector<TileProgram>& kernels, const KernelRunner& run,
                    const Bindings& sizes = {});
 

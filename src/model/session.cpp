@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "model/kv_cache.h"
 #include "model/session_impl.h"
 #include "runtime/float_mode.h"
 
@@ -69,15 +70,18 @@ void Session::Impl::set_inputs(const std::vector<Tensor>& inputs, KvCache* cache
     const std::vector<ModelIo>& declared = model->inputs();
     if (inputs.size() != declared.size())
         model_error("the model has {} inputs, {} were given", declared.size(), inputs.size());
-    for (size_t i = 0; i < inputs.size(); ++i) {
-        const bool appended = append_to(i) != nullptr;
-        if (appended && cache != nullptr) continue;
-        if (inputs[i].dtype() != declared[i].dtype)
+    if (cache != nullptr && &cache->model() != model.get())
+        model_error("the KV cache is another model's: a session takes those that were made for its own model");
+    for (size_t i = 0; i < inputs.size(); ++i)
+        if (inputs[i].dtype() != declared[i].dtype && (cache == nullptr || append_to(i) == nullptr))
             model_error("input '{}' has type {}, expected {}", declared[i].name, to_string(inputs[i].dtype()),
                         to_string(declared[i].dtype));
-        if (!appended) executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
+    for (const size_t i : executor->input_order()) {
+        if (const Append* a = append_to(i))
+            set_appended(*a, inputs[i], cache);
+        else
+            executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
     }
-    set_appended(inputs, cache);
 }
 
 void Session::Impl::run_fallback(const std::vector<Tensor>& inputs, const RunControl& options) {

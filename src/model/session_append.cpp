@@ -19,31 +19,22 @@ const Append* Session::Impl::append_from(size_t output) const {
     return it == all.end() ? nullptr : &*it;
 }
 
-void Session::Impl::set_appended(const std::vector<Tensor>& inputs, KvCache* cache) {
-    const std::vector<Append>& all = model->appends();
-    if (cache != nullptr && &cache->model() != model.get())
-        model_error("the KV cache is another model's: a session takes those that were made for its own model");
-    rearranged_inputs.resize(all.size());
-    for (size_t k = 0; k < all.size(); ++k) {
-        const Append& a = all[k];
-        if (cache != nullptr) {
-            executor->set_rows(a.input, cache->rows());
-            continue;
-        }
-        const Tensor& tensor = inputs[a.input];
-        const ModelIo& io = model->inputs()[a.input];
-        if (tensor.shape().size() != io.shape.size())
-            model_error("input '{}' has rank {}, expected {} {}", io.name, tensor.shape().size(), io.shape.size(),
-                        to_string(std::span<const Expr>(io.shape)));
-        const Shape shape = rows_first(std::span<const int64_t>(tensor.shape()), a.axis);
-        memory.grow(rearranged_inputs[k], tensor.bytes() + 128,
-                    [&] { return fmt::format("the rows of input '{}'", io.name); });
-        std::vector<std::byte>& to = rearranged_inputs[k];
-        std::byte* aligned = to.data() + (64 - reinterpret_cast<uintptr_t>(to.data()) % 64) % 64;
-        copy_rows_first({tensor.dtype(), tensor.shape(), const_cast<void*>(tensor.data())}, a.axis, aligned);
-        counters.bytes_copied += tensor.bytes();
-        executor->set_input(a.input, aligned, shape);
+void Session::Impl::set_appended(const Append& a, const Tensor& tensor, const KvCache* cache) {
+    if (cache != nullptr) {
+        executor->set_rows(a.input, cache->rows());
+        return;
     }
+    const ModelIo& io = model->inputs()[a.input];
+    if (tensor.shape().size() != io.shape.size())
+        model_error("input '{}' has rank {}, expected {} {}", io.name, tensor.shape().size(), io.shape.size(),
+                    to_string(std::span<const Expr>(io.shape)));
+    rearranged_inputs.resize(model->appends().size());
+    std::vector<std::byte>& to = rearranged_inputs[static_cast<size_t>(&a - model->appends().data())];
+    memory.grow(to, tensor.bytes() + 128, [&] { return fmt::format("the rows of input '{}'", io.name); });
+    std::byte* aligned = to.data() + (64 - reinterpret_cast<uintptr_t>(to.data()) % 64) % 64;
+    copy_rows_first({tensor.dtype(), tensor.shape(), const_cast<void*>(tensor.data())}, a.axis, aligned);
+    counters.bytes_copied += tensor.bytes();
+    executor->set_input(a.input, aligned, rows_first(std::span<const int64_t>(tensor.shape()), a.axis));
 }
 
 void Session::Impl::bind_cache(KvCache* cache) {

@@ -22,10 +22,10 @@ struct Session::Impl {
     Arena scratch;
     std::unique_ptr<Executor> executor;
     std::vector<Tensor> outputs;
-    std::vector<GivenMemory> given;     ///< for the outputs of the current run
+    std::vector<GivenMemory> given;                                             ///< for the outputs of the current run
     std::vector<std::vector<std::byte>> rearranged_inputs, rearranged_outputs;  ///< by append, without a cache
-    std::function<bool()> cancelled;    ///< of the current run
-    std::unique_ptr<Session> fallback;  ///< once a run needed it
+    std::function<bool()> cancelled;                                            ///< of the current run
+    std::unique_ptr<Session> fallback;                                          ///< once a run needed it
     std::vector<StepTime>* profile = nullptr;
 
     /// On the CPU.
@@ -43,7 +43,7 @@ struct Session::Impl {
     // --- session_append.cpp: inputs and outputs of appends
     const Append* append_to(size_t input) const;
     const Append* append_from(size_t output) const;
-    void set_appended(const std::vector<Tensor>& inputs, KvCache* cache);
+    void set_appended(const Append& a, const Tensor& tensor, const KvCache* cache);
     /// Once outputs are placed.
     void bind_cache(KvCache* cache);
     /// The output in row-major order: in the caller's memory, or the session's own.

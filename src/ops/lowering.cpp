@@ -24,12 +24,45 @@ constexpr int kMaxNestedSplits = 4;
 
 std::string type_text(DType t, const Dims& shape) { return std::string(to_string(t)) + to_string(shape); }
 
+using FixedDims = std::map<std::string, int64_t>;
+
+Expr named(const std::string& name, const FixedDims& fixed) {
+    const auto it = fixed.find(name);
+    return it != fixed.end() ? Expr(it->second) : symbol(name);
+}
+
+/// The sum that a dimension's name writes, as exporters do: "past_sequence_length + sequence_length". Its summands are
+/// products of numbers and of `names`. Nothing where the name is none, or a single one.
+std::optional<Expr> composed_dim(const std::string& text, const std::set<std::string>& names, const FixedDims& fixed) {
+    if (names.count(text) != 0) return std::nullopt;
+    Expr sum = 0, product = 1;
+    size_t factors = 0;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find_first_of("+*", at), text.size());
+        const size_t first = text.find_first_not_of(' ', at), last = text.find_last_not_of(' ', end - 1);
+        if (first >= end) return std::nullopt;
+        const std::string factor = text.substr(first, last + 1 - first);
+        const bool number = factor.size() < 10 && factor.find_first_not_of("0123456789") == std::string::npos;
+        if (!number && names.count(factor) == 0) return std::nullopt;
+        product = product * (number ? Expr(static_cast<int64_t>(std::stol(factor))) : named(factor, fixed));
+        ++factors;
+        if (end + 1 == text.size()) return std::nullopt;
+        if (end == text.size() || text[end] == '+') {
+            sum = sum + product;
+            product = 1;
+        }
+        at = end + 1;
+    }
+    return factors > 1 ? std::optional(sum) : std::nullopt;
+}
+
 /// A declared dimension as an expression; none if it is undeclared.
-std::optional<Expr> declared_dim(const DeclaredDim& d, const std::map<std::string, int64_t>& fixed) {
+std::optional<Expr> declared_dim(const DeclaredDim& d, const FixedDims& fixed,
+                                 const std::set<std::string>& names = {}) {
     if (const auto* n = std::get_if<int64_t>(&d)) return Expr(*n);
     if (const auto* name = std::get_if<std::string>(&d)) {
-        const auto it = fixed.find(*name);
-        return it != fixed.end() ? Expr(it->second) : symbol(*name);
+        const auto composed = composed_dim(*name, names, fixed);
+        return composed ? *composed : named(*name, fixed);
     }
     return std::nullopt;
 }
@@ -38,6 +71,19 @@ std::optional<Expr> declared_dim(const DeclaredDim& d, const std::map<std::strin
 DeclaredDim named_dim(const GraphInput& in, size_t k) {
     const DeclaredDim& d = (*in.type.shape)[k];
     return std::holds_alternative<std::monostate>(d) ? fmt::format("{}_d{}", in.name, k) : d;
+}
+
+/// The names of dimensions of inputs.
+std::set<std::string> names_of_dims(const std::vector<GraphInput>& inputs) {
+    std::set<std::string> names;
+    for (const GraphInput& in : inputs)
+        for (size_t k = 0; in.type.shape && k < in.type.shape->size(); ++k) {
+            const DeclaredDim d = named_dim(in, k);
+            if (const auto* name = std::get_if<std::string>(&d);
+                name != nullptr && name->find_first_of("+*") == std::string::npos)
+                names.insert(*name);
+        }
+    return names;
 }
 
 void check_declared(const GraphInput& in, std::string_view what) {
@@ -125,12 +171,13 @@ class GraphLowering {
 
     void add_inputs() {
         for (const GraphInput& out : graph_.outputs) reserved_.insert(out.name);
+        const std::set<std::string> names = names_of_dims(graph_.inputs);
         for (const GraphInput& in : graph_.inputs) {
             try {
                 check_declared(in, "input");
                 Dims shape;
                 for (size_t k = 0; k < in.type.shape->size(); ++k)
-                    shape.push_back(*declared_dim(named_dim(in, k), settings_.options.dims));
+                    shape.push_back(*declared_dim(named_dim(in, k), settings_.options.dims, names));
                 const ValueId v = b_.input(in.name, in.type.dtype, std::move(shape));
                 b_.program().values[v].name = in.name;
                 names_.emplace(in.name, v);
@@ -503,12 +550,15 @@ std::shared_ptr<Program> NodeContext::write_body(const std::string& name, const 
 
 std::vector<std::string> dimension_names(const Model& model) {
     std::vector<std::string> names;
+    const std::set<std::string> plain = names_of_dims(model.graph.inputs);
     for (const GraphInput& in : model.graph.inputs) {
         if (!in.type.shape) continue;
         for (size_t k = 0; k < in.type.shape->size(); ++k) {
             const DeclaredDim d = named_dim(in, k);
             const auto* name = std::get_if<std::string>(&d);
-            if (name != nullptr && std::find(names.begin(), names.end(), *name) == names.end()) names.push_back(*name);
+            if (name != nullptr && std::find(names.begin(), names.end(), *name) == names.end() &&
+                !composed_dim(*name, plain, {}))
+                names.push_back(*name);
         }
     }
     return names;

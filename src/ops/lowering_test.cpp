@@ -76,6 +76,31 @@ TEST(Lowering, AShapeThatIsAnOutputIsComputedAtRunTime) {
 
 // --- symbolic shapes
 
+/// Exporters name a mask's dimension by the sum that it is.
+TEST(Lowering, ADimensionThatIsNamedAsASumOfOthersIsTheSum) {
+    const auto shape = [](const char* name, const LowerOptions& options = {}) {
+        const Program p = lower(model(graph({{"mask", DType::I64, {name}}, {"x", DType::F32, {"past", "seq"}}},
+                                            {node("Identity", {"mask"}, {"y"})}, {"y"})),
+                                options);
+        EXPECT_THAT(verify(p), IsEmpty());
+        return p.values[p.inputs[0]].shape[0].text();
+    };
+    EXPECT_EQ(shape("past + seq"), "$past + $seq");
+    EXPECT_EQ(shape("seq+2*past+1"), "2*$past + $seq + 1");
+    LowerOptions fixed;
+    fixed.dims = {{"past", 3}};
+    EXPECT_EQ(shape("past + seq", fixed), "$seq + 3");
+    for (const char* name : {"past + total", "past", "2", "past +", "+ seq", "past - seq", "past seq"})
+        EXPECT_EQ(shape(name), symbol(name).text()) << "a name like others";
+    const Model m = model(graph({{"mask", DType::I64, {"past + seq"}}, {"x", DType::F32, {"past", "seq"}}},
+                                {node("Identity", {"mask"}, {"y"})}, {"y"}));
+    EXPECT_THAT(dimension_names(m), ElementsAre("past", "seq"));
+    const Program p = lower(m);
+    const Tensor x(DType::F32, {2, 3});
+    EXPECT_EQ(interpret(p, {Tensor(DType::I64, {5}), x})[0].shape(), Shape{5});
+    EXPECT_THROW(interpret(p, {Tensor(DType::I64, {4}), x}), ModelError);
+}
+
 /// Exported head splitting of attention: Reshape(x, Concat(Gather(Shape(x), 0), [-1, 12, 64])).
 TEST(Lowering, ShapeArithmeticFoldsToTheBatch) {
     const std::map<std::string, Tensor> constants = {{"zero", Tensor::of<int64_t>(DType::I64, {}, {0})},

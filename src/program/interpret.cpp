@@ -92,7 +92,7 @@ class Execution {
     std::vector<Tensor> run(const std::vector<Tensor>& inputs) {
         TW_CHECK(inputs.size() == program_.inputs.size(), "program '{}' takes {} inputs, {} given", program_.name,
                  program_.inputs.size(), inputs.size());
-        for (size_t k = 0; k < inputs.size(); ++k) define(program_.inputs[k], inputs[k]);
+        for (const size_t k : binding_order(program_)) define(program_.inputs[k], inputs[k]);
         check_requirements();
         for (const auto& [v, tensor] : program_.constants) show(v);
         for (const ValueId v : program_.inputs) show(v);

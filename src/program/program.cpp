@@ -1,6 +1,7 @@
 #include "program/program.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -249,6 +250,17 @@ void bind_shape(Bindings& bindings, std::span<const Expr> shape, std::span<const
         model_error("{} has shape {}: dimension {} is {} where {} = {} is expected", what, to_string(actual), d,
                     actual[d], shape[d].text(), expected);
     }
+}
+
+std::vector<size_t> binding_order(const Program& program) {
+    std::vector<size_t> order(program.inputs.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_partition(order.begin(), order.end(), [&](size_t i) {
+        if (!program.values.contains(program.inputs[i])) return true;  // a fault, which verify() reports
+        const std::vector<Expr>& shape = program.values[program.inputs[i]].shape;
+        return std::all_of(shape.begin(), shape.end(), [](Expr d) { return d.is_constant() || d.as_var(); });
+    });
+    return order;
 }
 
 int64_t evaluate(Expr e, const Bindings& bindings) {

@@ -208,7 +208,7 @@ struct Program {
     // What heuristics and estimates assume. Neither printed nor semantics.
     Bindings assumed;                  ///< sizes (program/analysis/dynamic.h)
     bool constants_in_memory = false;  ///< no cache holds all constants: every run reads them from memory
-    std::set<ValueId> in_memory = {};  ///< of a kernel's stages: inputs that are such constants
+    std::set<ValueId> in_memory = {};  ///< of a kernel's stages: inputs that are such constants, or rows of a KV cache
 
     bool is_constant(ValueId v) const { return constants.count(v) != 0; }
     /// Per value: the primitive that computes it (none for inputs and constants), and those that read it.
@@ -248,6 +248,9 @@ void check(const Requirement& requirement, const Program& program, const std::fu
 /// are evaluated and compared. Throws ModelError naming `what` and the dimension when they disagree.
 void bind_shape(Bindings& bindings, std::span<const Expr> shape, std::span<const int64_t> actual,
                 std::string_view what);
+/// The positions of the program's inputs, those first whose dimensions are numbers and bare symbols: they bind what the
+/// others' dimensions ("$past + $seq") are computed from.
+std::vector<size_t> binding_order(const Program& program);
 int64_t evaluate(Expr e, const Bindings& bindings);
 Shape evaluate(std::span<const Expr> shape, const Bindings& bindings);
 

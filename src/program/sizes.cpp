@@ -210,8 +210,15 @@ std::vector<SizeSample> size_samples(const Program& program, const std::map<std:
 
 std::vector<SizeSample> decoding_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
                                          Var rows, Var step, size_t most) {
-    const auto of = [&](Var v) { return samples_of(v, ranges, is_batch(program, v)); };
+    const auto of = [&](Var v) { return samples_of(v, ranges, v != rows && v != step && is_batch(program, v)); };
     const std::vector<DimRange::Sample> before = of(rows), steps = of(step);
+    std::set<Var> in_rows;  // sizes of a row: batches
+    for (const ValueId input : program.inputs) {
+        const std::vector<Expr>& shape = program.values[input].shape;
+        if (!shape.empty() && shape[0] == Expr::var(rows))
+            for (const Expr d : shape)
+                if (const auto v = d.as_var()) in_rows.insert(*v);
+    }
     std::vector<SizeSample> out;
     const auto add = [&](const DimRange::Sample& tokens, const DimRange::Sample& past) {
         if (out.size() == most) return;
@@ -219,8 +226,8 @@ std::vector<SizeSample> decoding_samples(const Program& program, const std::map<
         for (const Var v : input_symbols(program)) {
             if (v == rows || v == step) continue;
             const std::vector<DimRange::Sample> sizes = of(v);
-            const bool all_rows = ranges.count(var_name(v)) == 0 && !is_batch(program, v);
-            s.sizes.emplace(v, all_rows ? past.size + tokens.size : sizes[typical(sizes)].size);
+            const bool declared = ranges.count(var_name(v)) != 0, batch = is_batch(program, v) || in_rows.count(v) != 0;
+            s.sizes.emplace(v, declared ? sizes[typical(sizes)].size : batch ? 1 : past.size + tokens.size);
         }
         out.push_back(std::move(s));
     };

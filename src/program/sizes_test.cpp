@@ -79,6 +79,29 @@ TEST(Samples, OfSeveralSymbolsAreCombinedWithinTheLimit) {
     EXPECT_EQ(few[1].sizes, (Bindings{{batch, 1}, {seq, 1}}));
 }
 
+TEST(Samples, OfADecoderAreTokensBehindRowsAndPrompts) {
+    Program p = parse_program(
+        "program t {\n  input ids: i64[$batch, $seq]\n  input mask: i64[$batch, $total]\n"
+        "  input past: f32[$n, $batch, 4]\n  output ids\n}");
+    const auto var = [](const char* name) { return *symbol(name).as_var(); };
+    const auto samples = decoding_samples(p, {}, var("n"), var("seq"), 6);
+    ASSERT_EQ(samples.size(), 6u);
+    const auto sizes = [&](int64_t seq, int64_t n) {
+        return Bindings{{var("batch"), 1}, {var("seq"), seq}, {var("n"), n}, {var("total"), seq + n}};
+    };
+    EXPECT_EQ(samples[0].sizes, sizes(1, 1024));
+    EXPECT_EQ(samples[1].sizes, sizes(1, 128));
+    EXPECT_EQ(samples[2].sizes, sizes(1, 16));
+    EXPECT_EQ(samples[3].sizes, sizes(1024, 1)) << "a prompt";
+    EXPECT_EQ(samples[5].sizes, sizes(16, 1));
+    const auto declared = decoding_samples(
+        p, {{"n", parse_dim_range("0..64:7,64")}, {"seq", parse_dim_range("1..8:1,8")}}, var("n"), var("seq"), 6);
+    ASSERT_EQ(declared.size(), 3u);
+    EXPECT_EQ(declared[0].sizes, sizes(1, 64));
+    EXPECT_EQ(declared[1].sizes, sizes(8, 7));
+    EXPECT_EQ(declared[2].sizes, sizes(1, 7));
+}
+
 TEST(Ranges, BoundSymbolsAndRequireSizesWithinThem) {
     Program p = tokens();
     declare_ranges(p, {{"seq", parse_dim_range("2..64")}});

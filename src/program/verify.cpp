@@ -27,9 +27,9 @@ class Verifier {
 
     void run() {
         names();
-        for (const ValueId v : p_.inputs) {
-            where_ = fmt::format("input {}", quoted(v));
-            define(v);
+        for (const size_t i : binding_order(p_)) {
+            where_ = fmt::format("input {}", quoted(p_.inputs[i]));
+            define(p_.inputs[i]);
         }
         for (const auto& [v, tensor] : p_.constants) constant(v, tensor);
         for (const Primitive& primitive : p_.primitives) {

@@ -55,6 +55,26 @@ void legal(const TileProgram& t, const Program& stages, const std::string& what)
     ASSERT_LE(largest_difference(expected, actual), 1e-6) << what << "\n" << print(t);
 }
 
+TEST(DefaultSchedule, reads_what_no_cache_has_in_the_order_in_which_it_lies) {
+    // Scores of one query for each of three heads, with keys [tokens, heads, 64].
+    Program keys = parse_program(R"(program keys {
+  input q: f32[3, 64]
+  input k: f32[1024, 3, 64]
+  s: f32[3, 1024] = [3, 1024] sum(i2 < 64) mul(@0, @1) where @0 = q[i0, i2], @1 = k[i1, i0, i2]
+  output s
+})");
+    const auto order = [&] {
+        const TileProgram t = default_schedule(keys, {}, target_with());
+        for (const Stmt& s : t.body)
+            if (const auto* c = std::get_if<Compute>(&s.kind)) return c->micro.order;
+        return std::vector<size_t>();
+    };
+    const std::vector<size_t> heads_first = order();
+    keys.in_memory.insert(keys.inputs[1]);
+    EXPECT_EQ(order(), (std::vector<size_t>{1, 0, 2})) << "token after token";
+    EXPECT_EQ(heads_first, (std::vector<size_t>{0, 1, 2}));
+}
+
 TEST(DefaultSchedule, is_legal_and_computes_its_stage) {
     int several_tasks = 0, vectors = 0;
     for (uint64_t seed = 0; seed < 600; ++seed) {

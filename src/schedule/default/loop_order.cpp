@@ -105,6 +105,25 @@ void order_windows(const OperandWalks& w, StageChoice& choice) {
     choice.shared = choice.windows;
 }
 
+/// Products whose lanes are summed read the operand that no cache has in the order in which it lies: all heads of a
+/// token's keys, then the next token's.
+///     keys [1025, 3, 64] from memory, three queries for each head: 56 us, packed 125
+void order_stream(const OperandWalks& w, StageChoice& choice) {
+    if (!choice.micro.vector_axis || *choice.micro.vector_axis < w.e.spatial) return;
+    std::optional<uint32_t> largest;
+    for (const uint32_t slot : w.slots)
+        if (w.stages.in_memory.count(w.e.accesses[slot].value) != 0 &&
+            (!largest || w.elements(slot) > w.elements(*largest)))
+            largest = slot;
+    if (!largest) return;
+    const auto stride = [&](size_t a) {
+        const std::optional<Expr>& s = w.walks[*largest].strides[a];
+        return s ? std::abs(assumed_value(*s, w.stages.assumed)) : 0;
+    };
+    std::stable_sort(choice.micro.order.begin(), choice.micro.order.end(),
+                     [&](size_t a, size_t b) { return a < w.e.spatial && b < w.e.spatial && stride(a) > stride(b); });
+}
+
 /// Reduction axes. Those of a product end with the one along which the broadcast operand is contiguous.
 std::vector<size_t> reduction_order(const OperandWalks& w, const StageChoice& choice) {
     std::vector<size_t> reductions;
@@ -139,6 +158,7 @@ void choose_loop_order(const OperandWalks& w, StageChoice& choice) {
         std::stable_sort(micro.order.begin(), micro.order.end(), [&](size_t a, size_t b) {
             return a != *vector && (b == *vector || (*strides)[a] > (*strides)[b]);
         });
+    if (w.product) order_stream(w, choice);
     const std::vector<size_t> reductions = reduction_order(w, choice);
     micro.order.insert(micro.order.end(), reductions.begin(), reductions.end());
 }
