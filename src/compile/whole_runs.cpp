@@ -31,6 +31,7 @@ class Race {
         auto impl = std::make_unique<CompiledModel::Impl>();
         impl->inputs = model_.inputs;
         impl->outputs = model_.outputs;
+        impl->appends = model_.appends;
         impl->keep_subnormals = model_.keep_subnormals;
         impl->plan = std::move(plan);
         prepare_constants(impl->plan, code);

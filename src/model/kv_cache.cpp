@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/quoted_name.h"
+#include "runtime/memory_limit.h"
 #include "runtime/opaque.h"
 
 namespace tilewright {
@@ -87,6 +89,7 @@ std::byte* KvCache::extend(size_t k, const Shape& shape, uint64_t& copied) {
     const int64_t ample = std::max(
         {needed, 2 * m.block.capacity(),
          std::min(reserved_, kMostCacheBytes / std::max<int64_t>(m.row_bytes, 1)) * m.row_bytes + kBufferAlignment});
+    require_memory(static_cast<uint64_t>(ample), fmt::format("the KV cache of input {}", quoted_name(io.name)));
     Arena larger;
     larger.reserve(ample);
     const auto kept = static_cast<size_t>(rows_ * m.row_bytes);
