@@ -5,10 +5,9 @@
 namespace tilewright {
 
 std::vector<int64_t> tail_sizes(int64_t tile) {
+    constexpr int64_t kExact = 16;  // tiles of rows are not larger
     std::vector<int64_t> out;
-    for (int64_t size = 1; size < tile; size += size < 6 ? 1 : std::max<int64_t>(2, size / 4)) out.push_back(size);
-    // A tail of one point less than the whole tile does not justify separate code.
-    if (out.back() > 8 && out.back() + 1 == tile) out.pop_back();
+    for (int64_t size = 1; size < tile; size += size < kExact ? 1 : size / 4) out.push_back(size);
     out.push_back(tile);
     return out;
 }

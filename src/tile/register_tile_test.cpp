@@ -13,7 +13,8 @@ TEST(TailSizes, fit_few_points_exactly_and_many_nearly) {
     EXPECT_THAT(tail_sizes(3), ElementsAre(1, 2, 3));
     EXPECT_THAT(tail_sizes(4), ElementsAre(1, 2, 3, 4));
     EXPECT_THAT(tail_sizes(7), ElementsAre(1, 2, 3, 4, 5, 6, 7));
-    EXPECT_THAT(tail_sizes(13), ElementsAre(1, 2, 3, 4, 5, 6, 8, 10, 13));
+    EXPECT_EQ(tail_sizes(14).size(), 14u);
+    EXPECT_THAT(tail_sizes(24), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24));
     for (int64_t tile = 4; tile <= 64; ++tile) {
         const std::vector<int64_t> sizes = tail_sizes(tile);
         EXPECT_EQ(sizes.back(), tile);

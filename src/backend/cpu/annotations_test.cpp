@@ -85,7 +85,7 @@ TEST(AnnotatedCode, tails) {
     EXPECT_EQ(tiles(" tail s0 [1 8]"), clamped + row);
     EXPECT_EQ(tiles(" tail s0 [1 2 8]"), clamped + 3 * row);
     EXPECT_EQ(tiles(" tail s0 [1 2 8] shift"), clamped + 3 * row);
-    EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4 5 6 8] shift"));  // derived annotation
+    EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4 5 6 7 8]"));  // derived annotation
 }
 
 TEST(AnnotatedCode, prefetches) {

@@ -153,7 +153,7 @@ TEST(Annotate, a_product_with_dynamic_rows) {
     EXPECT_THAT(*a.prefetch,
                 ElementsAre(Prefetch{0, PrefetchKind::Rows, 13 * 512 * 4}, Prefetch{1, PrefetchKind::Panel, 8192, 8},
                             Prefetch{2, PrefetchKind::Epilogue, 0}));
-    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1, 2, 3, 4, 5, 6, 8, 10, 13}, true}));
+    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, true}));
     EXPECT_FALSE(a.cut || a.epilogue_loop || a.unroll_sum);
 }
 
