@@ -10,6 +10,7 @@ usage: check_sources.py [ROOT]
              and string literals of C++ and Python files avoid CODE_WORDS
   links      a relative link of a document refers to a file
   one place  queries of program/analysis/ are not reimplemented elsewhere
+  one name   classes of one namespace have different names: the linker would take two for one
   functions  a function of the table of scalar operators is named in few other files, and no other file lists functions
   text       UTF-8, ends with a line end, no tabs outside makefiles, no blanks at line ends in code
 
@@ -211,6 +212,27 @@ def check_scalar_functions(sources):
                     for path, ops in sorted(listed.items()) if len(ops) > MAX_FUNCTIONS_OF_FILE]
 
 
+NAMESPACE = re.compile(r"^namespace ?([\w:]*) ?\{")
+NAMESPACE_END = re.compile(r"^\}  // namespace\b")
+CLASS = re.compile(r"^(?:class|struct|union) ([A-Z]\w*)(?: final)?(?: :[^;]*)?(?:\s*\{|$)")
+
+
+def check_class_names(sources):
+    """Classes of the sources {path: text} that have one name in one namespace."""
+    places = {}
+    for path, text in sources.items():
+        inside = []
+        for line in text.splitlines():
+            if found := NAMESPACE.match(line):
+                inside.append(found[1] or "anonymous")
+            elif NAMESPACE_END.match(line) and inside:
+                inside.pop()
+            elif (found := CLASS.match(line)) and "anonymous" not in inside:
+                places.setdefault("::".join(inside + [found[1]]), set()).add(path)
+    return [f"{sorted(paths)[0]}: class {name} is also in {', '.join(sorted(paths)[1:])}: rename one"
+            for name, paths in sorted(places.items()) if len(paths) > 1]
+
+
 def check_words(path, text):
     """Old words in the prose of a document, and what to write instead."""
     if path in OLD_WORDS_ALLOWED:
@@ -302,7 +324,7 @@ def check(root):
         if path.endswith(".md"):
             lines += check_words(path, text)
             lines += check_links(path, text, lambda p: os.path.exists(os.path.join(root, p)))
-    return lines + check_scalar_functions(sources)
+    return lines + check_scalar_functions(sources) + check_class_names(sources)
 
 
 def main():

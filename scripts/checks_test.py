@@ -209,6 +209,16 @@ class SourceRules(unittest.TestCase):
         self.assertEqual([], check_sources.check_one_place("src/program/analysis/contraction.cpp", second[0]))
         self.assertEqual([], check_sources.check_one_place("src/a.cpp", "return Expr(d.is_constant() ? d : 1);\n"))
 
+    def test_classes_of_one_namespace_have_different_names(self):
+        walks = "namespace tilewright {\nclass Walks {\n};\n}  // namespace tilewright\n"
+        own = "namespace tilewright {\nnamespace {\nclass Walks {\n};\n}  // namespace\n}  // namespace tilewright\n"
+        other = "namespace tilewright::cpu {\nstruct Walks : Base {\n};\n}  // namespace tilewright::cpu\n"
+        forward = "namespace tilewright {\nclass Walks;\n}  // namespace tilewright\n"
+        self.assertEqual(["src/a.h: class tilewright::Walks is also in src/b.h: rename one"],
+                         check_sources.check_class_names({"src/a.h": walks, "src/b.h": walks}))
+        self.assertEqual([], check_sources.check_class_names(
+            {"src/a.h": walks, "src/b.cpp": own, "src/c.h": other, "src/d.h": forward}))
+
     def test_functions_of_the_scalar_table_are_named_in_few_files(self):
         table = "TW_SCALAR_FUNCTION(Erf, erf, erf, erf, 24)\n"
         users = {f"src/ops/{k}.cpp": "x.apply(ScalarOp::Erf);\n" for k in "abc"}

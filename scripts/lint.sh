@@ -1,19 +1,33 @@
 #!/usr/bin/env bash
 # scripts/lint.sh --all | --since REVISION | --format
-#   --all      clang-format check and clang-tidy over every source
+#   --all      clang-format check and clang-tidy over every source, in the batches of scripts/batches.py: parsed together,
+#              up to eight sources read their headers once
 #   --since R  clang-format check over every source; clang-tidy over those that differ from revision R (new ones too)
 #   --format   lays every source out in place
-# clang-tidy reads build-apart/compile_commands.json: there every source is compiled by itself.
+# clang-tidy reads the commands of build-lint/ (--all), or of build-apart/, where every source is compiled by itself.
+# LINT_JOBS: how many run at a time (one a core).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-mapfile -t sources < <(find src include fuzz bench tests -name '*.cpp' -o -name '*.h' -o -name '*.hpp' 2>/dev/null | sort)
+folders=(src include fuzz bench python cmake)
+mapfile -t sources < <(find "${folders[@]}" -name '*.cpp' -o -name '*.h' -o -name '*.hpp' | sort)
 if [[ $1 == --format ]]; then
     exec clang-format -i "${sources[@]}"
 fi
 
+# compiled FOLDER: the files that are compiled there.
+compiled() { sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$1/compile_commands.json" | sort -u; }
+# contents FILE...: the sources in them, relative to this folder; of a source itself.
+contents() {
+    local file
+    for file in "$@"; do
+        if [[ $file == */batches/* ]]; then sed -n 's/^#include "\(\/.*\)"$/\1/p' "$file"; else echo "$file"; fi
+    done | sed -n "s|^$PWD/||p" | sort -u
+}
+
+build=build-apart
 case $1 in
-    --all) changed=("${sources[@]}") ;;
+    --all) build=build-lint ;;
     --since)
         git rev-parse -q --verify "$2^{commit}" >/dev/null || {
             echo "lint: no revision $2 here; use ALL=1 or LINT_SINCE=REVISION" >&2
@@ -30,21 +44,42 @@ case $1 in
         ;;
 esac
 
-cmake --preset apart >/dev/null
+if [[ $build == build-lint ]]; then scripts/python_env.sh $build; fi
+cmake --preset "${build#build-}" >/dev/null
 
 status=0
 clang-format --dry-run -Werror "${sources[@]}" || status=1
 
 # Only what the build compiles: a header is checked through the sources that include it.
 units=()
-for file in "${changed[@]}"; do
-    if [[ $file == *.cpp ]] && grep -qF "\"$PWD/$file\"" build-apart/compile_commands.json; then units+=("$file"); fi
-done
-echo "lint: layout of ${#sources[@]} files, clang-tidy over ${#units[@]}"
+if [[ $build == build-lint ]]; then
+    mapfile -t units < <(compiled $build)
+    # The commands that write the batches, without the libraries that CMake has them wait for.
+    for file in "${units[@]}"; do
+        if [[ $file == */batches/* ]]; then ninja -C $build -t commands -s "${file#"$PWD/$build/"}"; fi
+    done | grep '^cd ' | sort -u | bash
+    mapfile -t covered < <(contents "${units[@]}")
+    left_out="$(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -vxFf <(printf '%s\n' "${covered[@]}") || true)"
+    if [[ -n $left_out ]]; then printf 'lint: not compiled here, so not checked: %s\n' $left_out; fi
+else
+    mapfile -t covered < <(comm -12 <(printf '%s\n' "${changed[@]}" | sed "s|^|$PWD/|" | sort) <(compiled $build))
+    units=("${covered[@]}")
+    mapfile -t covered < <(contents "${units[@]}")
+fi
+echo "lint: layout of ${#sources[@]} files, clang-tidy over ${#covered[@]} sources"
+
+# The header filter covers the sources of a batch, which clang-tidy takes for headers. It would find fault with the batch
+# itself, which includes sources.
+tidy() {
+    local options=()
+    if [[ $2 == */batches/* ]]; then options=(--checks=-bugprone-suspicious-include); fi
+    clang-tidy-19 --quiet -p "$1" --header-filter="^$PWD/(src|include|fuzz|bench|python|cmake)/" "${options[@]}" \
+        --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations "$2"
+}
+export -f tidy
 if ((${#units[@]} > 0)); then
     printf '%s\0' "${units[@]}" |
-        xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 --quiet -p build-apart --extra-arg=-Wno-unknown-warning-option \
-        --extra-arg=-Wno-deprecated-declarations || status=1
+        xargs -0 -P "${LINT_JOBS:-$(nproc)}" -I FILE bash -c 'tidy "$@"' tidy $build FILE || status=1
 fi
 if ((status == 0)); then echo "lint: clean"; else echo "lint: problems above" >&2; fi
 exit $status

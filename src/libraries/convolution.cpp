@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostSpatial = 3;
 
-using Walks = OperandWalks;
+using Walks = LibraryWalks;
 
 /// A spatial dimension.
 struct Window {
@@ -180,7 +180,7 @@ class ConvolutionRecognition {
 
 }  // namespace
 
-void recognise_convolution(const Program& stages, const TensorExpr& e, const Access& x, const OperandWalks& tensors,
+void recognise_convolution(const Program& stages, const TensorExpr& e, const Access& x, const LibraryWalks& tensors,
                            const ContractionAxes& axes, LibraryOperation& op) {
     ConvolutionRecognition(stages, e, x, tensors, axes).run(op);
 }

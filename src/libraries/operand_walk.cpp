@@ -36,11 +36,11 @@ Expr flat_offset(const std::vector<Expr>& shape, const std::vector<Expr>& index)
     return offset;
 }
 
-OperandWalks::OperandWalks(const Program& stages, const TensorExpr& e) : stages_(stages) {
+LibraryWalks::LibraryWalks(const Program& stages, const TensorExpr& e) : stages_(stages) {
     for (const Expr& x : e.extents) extents_.push_back(x.constant());
 }
 
-void OperandWalks::add(ValueId value, const std::vector<Expr>& index, bool constant) {
+void LibraryWalks::add(ValueId value, const std::vector<Expr>& index, bool constant) {
     One t;
     const auto in = std::find(stages_.inputs.begin(), stages_.inputs.end(), value);
     t.number = static_cast<size_t>(in - stages_.inputs.begin());  // the output comes after the inputs
@@ -63,14 +63,14 @@ void OperandWalks::add(ValueId value, const std::vector<Expr>& index, bool const
     all_.push_back(std::move(t));
 }
 
-bool OperandWalks::moves(size_t t, size_t axis) const {
+bool LibraryWalks::moves(size_t t, size_t axis) const {
     const One& o = all_[t];
     if (extents_[axis] == 1) return false;
     if (!o.constant) return o.strides[axis] != 0;
     return std::any_of(o.places[axis].begin(), o.places[axis].end(), [](int64_t p) { return p != 0; });
 }
 
-std::vector<Walked> OperandWalks::merged(std::vector<size_t> axes, size_t by) const {
+std::vector<Walked> LibraryWalks::merged(std::vector<size_t> axes, size_t by) const {
     std::erase_if(axes, [&](size_t a) { return extents_[a] == 1; });
     const auto width = [&](size_t a) {
         return constant(by) ? all_[by].places[a].back() / (extents_[a] - 1) : std::abs(stride(by, a));
@@ -89,13 +89,13 @@ std::vector<Walked> OperandWalks::merged(std::vector<size_t> axes, size_t by) co
     return out;
 }
 
-Walked OperandWalks::one(const std::vector<size_t>& axes, size_t by, const char* what) const {
+Walked LibraryWalks::one(const std::vector<size_t>& axes, size_t by, const char* what) const {
     const std::vector<Walked> all = merged(axes, by);
     if (all.size() > 1) throw Refusal{fmt::format("{} that do not merge into one axis", what)};
     return all.empty() ? Walked{} : all[0];
 }
 
-LibraryOperand OperandWalks::operand(size_t t, const std::vector<Walked>& dims, bool whole) const {
+LibraryOperand LibraryWalks::operand(size_t t, const std::vector<Walked>& dims, bool whole) const {
     const One& o = all_[t];
     LibraryOperand out;
     out.tensor = o.number;
@@ -121,14 +121,14 @@ LibraryOperand OperandWalks::operand(size_t t, const std::vector<Walked>& dims, 
     return out;
 }
 
-bool OperandWalks::follows(size_t outer, const Walked& inner) const {
+bool LibraryWalks::follows(size_t outer, const Walked& inner) const {
     return std::all_of(all_.begin(), all_.end(), [&](const One& o) {
         return o.constant || o.strides[outer] == o.strides[inner.axes.back()] * inner.extent;
     });
 }
 
 /// Returns the offset that each axis contributes alone, if the contributions are additive.
-std::vector<std::vector<int64_t>> OperandWalks::places_of(Expr offset) const {
+std::vector<std::vector<int64_t>> LibraryWalks::places_of(Expr offset) const {
     for (const Term& term : offset.terms()) {
         std::set<Var> vars;
         for (const Atom* atom : term.atoms)

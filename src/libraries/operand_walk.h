@@ -18,11 +18,11 @@ struct Walked {
 
 /// The tensors of a contraction: data, weights, result, then the operands of the epilogue. Members throw Refusal for
 /// a tensor without constant strides.
-class OperandWalks {
+class LibraryWalks {
   public:
     enum : size_t { kData, kWeights, kResult };
 
-    OperandWalks(const Program& stages, const TensorExpr& e);
+    LibraryWalks(const Program& stages, const TensorExpr& e);
 
     /// `constant`: store the position of every element instead of strides.
     void add(ValueId value, const std::vector<Expr>& index, bool constant);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostDims = 12;  // limit of all libraries for a tensor
 
-using Walks = OperandWalks;
+using Walks = LibraryWalks;
 
 class Recognition {
   public:

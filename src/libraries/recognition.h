@@ -8,7 +8,7 @@ namespace tilewright {
 
 /// Fills `op` with a convolution's tensors, strides and padding: `x` is the access that windows slide over. Throws
 /// Refusal.
-void recognise_convolution(const Program& stages, const TensorExpr& e, const Access& x, const OperandWalks& tensors,
+void recognise_convolution(const Program& stages, const TensorExpr& e, const Access& x, const LibraryWalks& tensors,
                            const ContractionAxes& axes, LibraryOperation& op);
 
 }  // namespace tilewright

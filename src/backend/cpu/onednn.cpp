@@ -213,7 +213,7 @@ struct OneDnn::Functions {
                           void* to_engine, const void* attributes) = nullptr;
     int (*destroy_choice)(void*) = nullptr;
     int (*ask)(const void* choice, int what, int index, void* answer) = nullptr;
-    const TensorForm* (*ask_form)(const void* choice, int what, int index) = nullptr;
+    const void* (*ask_form)(const void* choice, int what, int index) = nullptr;
     int (*create_primitive)(void** primitive, const void* choice) = nullptr;
     int (*destroy_primitive)(void*) = nullptr;
     int (*execute)(const void* primitive, void* stream, int count, const Argument* arguments) = nullptr;
@@ -242,8 +242,8 @@ class Threads {
     int before_ = 0;
 };
 
-/// TensorForm is at least as large as dnnl_memory_desc_t, a plain struct: copies the library's bytes.
-TensorForm copy_of(const TensorForm* form) {
+/// Copies a dnnl_memory_desc_t of the library, a plain struct with the alignment of a pointer: TensorForm is larger.
+TensorForm copy_of(const void* form) {
     constexpr size_t kBytes = 696;
     TensorForm out{};
     std::memcpy(out.bytes, form, kBytes);

@@ -114,7 +114,8 @@ void link_to(const SharedObject& object, const LinkFolder& folder, const std::st
         }
         arguments.push_back(folder.write("data.o", data_object(object)));
         double (*const libm)(double) = &std::exp;
-        void* (*const libc)(size_t) = &std::malloc;
+        // Not malloc or memcpy, which may be the program's own: an allocator linked into it, or a sanitizer's.
+        long (*const libc)(int) = &::sysconf;
         for (const std::string& library :
              {library_with(reinterpret_cast<const void*>(libm)), library_with(reinterpret_cast<const void*>(libc))})
             if (!library.empty()) arguments.push_back(library);

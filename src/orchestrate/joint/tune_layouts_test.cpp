@@ -251,6 +251,7 @@ MeasuredKernel of_blocks(const TileProgram& kernel) {
 Options measuring() {
     Options options;
     options.measure = true;
+    options.measure_seconds = 1000;  // also under sanitizers
     options.search.most_points = 200;
     options.search.measured = options.search.constructed = 60;
     return options;
