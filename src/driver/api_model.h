@@ -79,7 +79,5 @@ struct tilewright_kv_cache {
     mutable std::atomic<bool> used = false;
 
     explicit tilewright_kv_cache(tilewright::KvCache c) : cache(std::move(c)) {}
-    tilewright::api::Use use() const {
-        return {used, tilewright::api::kCacheIsUsed};
-    }
+    tilewright::api::Use use() const { return {used, tilewright::api::kCacheIsUsed}; }
 };

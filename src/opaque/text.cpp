@@ -95,8 +95,8 @@ std::shared_ptr<const OpaqueOp> opaque_op(std::string_view text) {
     static const std::map<std::string_view, OpaqueReader> readers = [] {
         std::map<std::string_view, OpaqueReader> all;
         for (const auto of_file :
-             {selection_readers, signal_readers, vision_readers, cast_readers, scatter_readers, append_readers, reduction_readers,
-              resize_readers, unpool_readers, checked_value_readers, condition_readers})
+             {selection_readers, signal_readers, vision_readers, cast_readers, scatter_readers, append_readers,
+              reduction_readers, resize_readers, unpool_readers, checked_value_readers, condition_readers})
             for (const OpaqueReader& r : of_file()) all.emplace(r.name, r);
         return all;
     }();

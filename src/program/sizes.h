@@ -53,8 +53,8 @@ std::vector<DimRange::Sample> default_samples(const DimRange& range, bool batch)
 std::vector<SizeSample> size_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
                                      size_t most);
 /// The same for a decoder, which adds `step` rows to the `rows` before: a token behind few and many rows, and prompts
-/// of every size behind the fewest. A symbol without a declared range counts all rows, as a mask does, or is a batch of 1 if
-/// the rows have it. The rows are the first dimension of the inputs that have them.
+/// of every size behind the fewest. A symbol without a declared range counts all rows, as a mask does, or is a batch of
+/// 1 if the rows have it. The rows are the first dimension of the inputs that have them.
 std::vector<SizeSample> decoding_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
                                          Var rows, Var step, size_t most);
 /// The symbols that are bare dimensions of the program's inputs.

@@ -46,8 +46,8 @@ class OpaqueOp {
     virtual void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const = 0;
     /// True if equal inputs always give equal outputs. Random generators return false and are never folded.
     virtual bool deterministic() const { return true; }
-    /// True if the output's bytes are those of the inputs, one behind the other. The runtime may place the inputs in the
-    /// output's memory; then it does not call run().
+    /// True if the output's bytes are those of the inputs, one behind the other. The runtime may place the inputs in
+    /// the output's memory; then it does not call run().
     virtual bool concatenates() const { return false; }
 };
 

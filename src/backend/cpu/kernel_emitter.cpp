@@ -468,9 +468,7 @@ class KernelEmitter {
         const AxisRange whole = constant_range(buffer.physical[d]);
         std::vector<Expr> logical, box(buffer.box.begin(), buffer.box.end());
         for (size_t k = 0; k < box.size(); ++k) logical.push_back(axis(k));
-        const Expr index = buffer.layout.is_identity()
-                               ? logical[d]
-                               : physical_index(buffer.layout, box, logical)[d];
+        const Expr index = buffer.layout.is_identity() ? logical[d] : physical_index(buffer.layout, box, logical)[d];
         // The dimension itself, or whole panels of it; a position inside a panel is copied throughout.
         for (size_t k = 0; k < box.size(); ++k) {
             int64_t panel = 1;

@@ -433,8 +433,8 @@ void Finder::find_numerics() {
     }
     o_.progress("running kernel by kernel");
     const Plan& plan = snapshots_->plan();
-    const Program chained = program_of(plan, compilation_->model->kernels(), o_.kernels(*compilation_),
-                                       bind_inputs(plan.program, inputs_));
+    const Program chained =
+        program_of(plan, compilation_->model->kernels(), o_.kernels(*compilation_), bind_inputs(plan.program, inputs_));
     const Evaluation found = evaluate(chained, inputs_, Precision::Rounded, [](const std::string&) { return true; });
     if (right(found)) return find_in_session();
     out_.fault = Fault::Numerics;

@@ -312,8 +312,9 @@ void add_bench_command(CLI::App& app, int& status) {
     c->add_option("--kernels", o->kernels, "print the N kernels with the longest times, with their limits")
         ->check(CLI::Range(0, 100000));
     CLI::Option* decode =
-        c->add_option("--decode", o->decode,
-                      "generate N tokens from a decoder with a KV cache (--kv-cache), each the likeliest, behind --prompt")
+        c->add_option(
+             "--decode", o->decode,
+             "generate N tokens from a decoder with a KV cache (--kv-cache), each the likeliest, behind --prompt")
             ->check(CLI::Range(2, 1000000));
     c->add_option("--prompt", o->prompt, "tokens that are read at once before the first one is generated (128)")
         ->needs(decode)

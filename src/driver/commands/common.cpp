@@ -274,9 +274,10 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
 }
 
 void add_kv_cache_option(CLI::App& command, ModelOptions& o) {
-    command.add_flag("--kv-cache", o.kv_cache,
-                     "decoders: inputs that an output extends (past keys and values) can stay in a KV cache, where a run "
-                     "appends to them in place");
+    command.add_flag(
+        "--kv-cache", o.kv_cache,
+        "decoders: inputs that an output extends (past keys and values) can stay in a KV cache, where a run "
+        "appends to them in place");
 }
 
 void add_target_options(CLI::App& command, ModelOptions& o) {
