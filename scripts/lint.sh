@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/lint.sh --all | --since REVISION | --format
 #   --all      clang-format check and clang-tidy over every source, in the batches of scripts/batches.py: parsed together,
-#              up to eight sources read their headers once
+#              up to eight sources read their headers once. Every source is then parsed by itself, for missing includes,
+#              which a batch hides and another order of its sources shows.
 #   --since R  clang-format check over every source; clang-tidy over those that differ from revision R (new ones too)
 #   --format   lays every source out in place
 # clang-tidy reads the commands of build-lint/ (--all), or of build-apart/, where every source is compiled by itself.
@@ -81,5 +82,14 @@ if ((${#units[@]} > 0)); then
     printf '%s\0' "${units[@]}" |
         xargs -0 -P "${LINT_JOBS:-$(nproc)}" -I FILE bash -c 'tidy "$@"' tidy $build FILE || status=1
 fi
+
+# parse_apart: every command of build-apart/, without code.
+parse_apart() {
+    cmake --preset apart >/dev/null
+    sed -n 's/^ *"command": "\(.*\)",$/\1/p' build-apart/compile_commands.json | sed 's/\\"/"/g; s/\\\\/\\/g' |
+        sed -E 's|^[^ ]+|clang++-19 -fsyntax-only -Wno-unknown-warning-option -Wno-deprecated-declarations|; s| -o [^ ]+ -c | |' |
+        (cd build-apart && xargs -d '\n' -P "${LINT_JOBS:-$(nproc)}" -I COMMAND bash -c 'COMMAND')
+}
+if [[ $build == build-lint ]]; then parse_apart || status=1; fi
 if ((status == 0)); then echo "lint: clean"; else echo "lint: problems above" >&2; fi
 exit $status

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/quoted_name.h"
 #include "driver/api_call.h"
 #include "driver/api_model.h"
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/cuda/kernel.h"
 #include "base/error.h"
 #include "model/session.h"
 #include "program/random_program.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/scalar_emitter.h"
 #include "base/error.h"
 #include "program/analysis/access.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "program/analysis/dynamic.h"
 #include "schedule/default/steps.h"
 
 namespace tilewright {
