@@ -123,6 +123,7 @@ class Calibration {
             {"multiply-add on 1 thread", &Calibration::multiply_add_1},
             {"multiply-add on all threads", &Calibration::multiply_add_all},
             {"tile registers", &Calibration::tiles},
+            {"dot products", &Calibration::dots},
             {"cache bandwidth", &Calibration::cache_bandwidth},
             {"memory bandwidth on 1 thread", &Calibration::memory_1},
             {"memory bandwidth on all threads", &Calibration::memory_all},
@@ -140,6 +141,7 @@ class Calibration {
         // Whatever disturbed the readings: all threads together do no less than one alone.
         for (const auto& [one, all] : {std::pair{&Target::fma_gflops_1, &Target::fma_gflops_all},
                                        std::pair{&Target::tile_gflops_1, &Target::tile_gflops_all},
+                                       std::pair{&Target::dot_gflops_1, &Target::dot_gflops_all},
                                        std::pair{&Target::memory_gbps_1, &Target::memory_gbps_all},
                                        std::pair{&Target::copy_gbps_1, &Target::copy_gbps_all}}) {
             (target_.*all).value = std::max((target_.*all).value, (target_.*one).value);
@@ -203,13 +205,18 @@ class Calibration {
     }
 
     void tiles() {
-        if (!target_.bf16_tiles()) return;
-        const int64_t rounds = rounds_for(effort_.reading_seconds_all, probe_tiles);
-        const auto rate = [&](double s) { return static_cast<double>(rounds * kTileFlopsARound) / s / 1e9; };
-        target_.tile_gflops_1 = sampled(
-            0.1, [&] { return time_once([&] { probe_tiles(rounds); }); }, rate);
-        target_.tile_gflops_all = sampled(
-            0.2, [&] { return time_all([&](int) { probe_tiles(rounds); }); },
+        if (target_.bf16_tiles()) unit(probe_tiles, kTileFlopsARound, &Target::tile_gflops_1, &Target::tile_gflops_all);
+    }
+    void dots() {
+        if (target_.bf16_dots()) unit(probe_dots, kDotFlopsARound, &Target::dot_gflops_1, &Target::dot_gflops_all);
+    }
+    void unit(void (*probe)(int64_t rounds), int64_t flops, Measure Target::*one, Measure Target::*all) {
+        const int64_t rounds = rounds_for(effort_.reading_seconds_all, probe);
+        const auto rate = [&](double s) { return static_cast<double>(rounds * flops) / s / 1e9; };
+        target_.*one = sampled(
+            0.1, [&] { return time_once([&] { probe(rounds); }); }, rate);
+        target_.*all = sampled(
+            0.2, [&] { return time_all([&](int) { probe(rounds); }); },
             [&](double s) { return rate(s) * pool_.size(); });
     }
 

@@ -16,6 +16,9 @@ CycleRates::CycleRates(const Target& target) : workers(std::max(1, target.worker
     ghz = target.ghz.value;
     const double vector_bytes = target.vector_bits / 8.0;
     fmas_per_cycle = std::max(0.5, target.fma_gflops_1.value / (2 * target.lanes(DType::F32) * ghz));
+    if (target.bf16_dots())
+        dots_per_cycle =
+            std::clamp(target.dot_gflops_1.value / (4 * target.lanes(DType::F32) * ghz), 0.25, fmas_per_cycle);
     fma_latency = target.nominal.fma_latency;
     dispatch_cycles = workers > 1 ? target.dispatch_us.value * 1e3 * ghz : 0;
     for (const CacheLevel& c : target.caches) {

@@ -7,6 +7,9 @@
 
 namespace tilewright {
 
+/// Cycles until a dot product may add to the result of another (Zen 5, measured).
+inline constexpr double kDotLatency = 6;
+
 /// The rates of one worker while all workers run. They are calibrated ones where the target has them.
 struct CycleRates {
     explicit CycleRates(const Target& target);
@@ -19,6 +22,7 @@ struct CycleRates {
     double ghz = 3;
     int workers = 1;
     double fmas_per_cycle = 2;   ///< vectors
+    double dots_per_cycle = 0;   ///< vectors of bf16 dot products; 0: the target has none
     double loads_per_cycle = 2;  ///< vectors
     double fma_latency = 4;      ///< cycles
     double dispatch_cycles = 0;

@@ -14,10 +14,26 @@ constexpr double kNextStage = 8;  // cycles to enter a micro-kernel that follows
 
 }  // namespace
 
+bool multiplies_bf16(const StageModel& stage) {
+    return stage.product && std::none_of(stage.operands.begin(), stage.operands.end(), [](const OperandModel& o) {
+               return o.in_body && !o.result && o.element_bytes > 2;
+           });
+}
+
+double matrix_advantage(const Target& target) {
+    double most = 1;
+    if (target.bf16_tiles()) most = std::max(most, target.tile_gflops_1.value / target.fma_gflops_1.value);
+    if (target.bf16_dots()) most = std::max(most, target.dot_gflops_1.value / target.fma_gflops_1.value);
+    return most;
+}
+
 double lower_bound(const Program& stages, const Target& target, const Bindings& bindings, bool warm) {
     const CycleRates m(target);
     double flops = 0, bytes = 0;
-    for (const PrimitiveId s : stages.primitives.ids()) flops += stage_model(stages, s, bindings).flops();
+    for (const PrimitiveId s : stages.primitives.ids()) {
+        const StageModel stage = stage_model(stages, s, bindings);
+        flops += stage.flops() / (multiplies_bf16(stage) ? matrix_advantage(target) : 1);
+    }
     const auto bytes_of = [&](ValueId v) {
         double n = static_cast<double>(byte_size(stages.values[v].dtype));
         for (const Expr& d : stages.values[v].shape) {

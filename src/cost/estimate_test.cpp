@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/given_test.h"
+#include "cost/host_probe.h"
 #include "tile/random_schedule.h"
 #include "tile/register_tile.h"
 
@@ -330,6 +331,21 @@ TEST(TileCycles, of_a_full_register_tile_are_its_multiply_adds) {
     const double cycles = tile_cycles(x.stage, x.micro, tile, steps, m);
     EXPECT_GE(cycles, steps * 8 / m.fmas_per_cycle);
     EXPECT_LE(cycles, 1.05 * steps * std::max(8 / m.fmas_per_cycle, 6 / m.loads_per_cycle));
+}
+
+TEST(TileCycles, of_dot_products_are_half_of_the_multiply_adds) {
+    Example x;
+    Target t = generic_target(VectorIsa::avx2);
+    t.native = true;
+    t.features = {"avx512bf16"};
+    assume_unit_rates(t);
+    const CycleRates m(t);
+    EXPECT_EQ(m.dots_per_cycle, m.fmas_per_cycle);
+    EXPECT_EQ(rates_with(1e6).dots_per_cycle, 0);
+    const std::vector<int64_t> tile = {6, 4, 1};
+    const double by_multiply_adds = tile_cycles(x.stage, x.micro, tile, 1000, m);
+    x.micro.matrix = MatrixUnit{MatrixType::BF16, 0, 1, 2, MatrixForm::Dot};
+    EXPECT_NEAR(tile_cycles(x.stage, x.micro, tile, 1000, m) / by_multiply_adds, 0.5, 0.03);
 }
 
 TEST(TileCycles, one_accumulator_waits_for_itself_unless_its_sum_is_taken_in_chains) {

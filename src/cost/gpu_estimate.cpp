@@ -168,7 +168,7 @@ double gpu_flops(const GpuTarget& t, const std::optional<MatrixUnit>& unit) {
     // Assumed shares of the data sheet's rates. From sm_90 on only warpgroup instructions reach the full rate.
     constexpr double kReached = 0.75, kOfOneWarp = 0.6;
     if (!unit) return t.f32_gflops * 1e9 * kReached;
-    const double reached = t.major >= 9 && !unit->group ? kOfOneWarp : kReached;
+    const double reached = t.major >= 9 && !unit->group() ? kOfOneWarp : kReached;
     return (unit->type == MatrixType::TF32 ? t.tf32_gflops : t.f16_gflops) * 1e9 * reached;
 }
 
@@ -213,7 +213,7 @@ GpuRegisters gpu_registers(const StageModel& stage, const Micro& m) {
     }
     for (const OperandModel& o : stage.operands)
         if (o.in_body && !o.result) out.operands += o.elements(tile);
-    if (m.matrix && m.matrix->group) {  // a warpgroup instruction reads operands from shared memory
+    if (m.matrix && m.matrix->group()) {  // a warpgroup instruction reads operands from shared memory
         out.results /= 128;
         out.operands = 0;
     } else if (m.matrix) {  // 32 threads share the registers of a warp
@@ -236,7 +236,7 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
         if (stage.product && rounds) tile[a] = (tile[a] + unit - 1) / unit * unit;
     }
     double points = product_of(tile, tile.size()) * trips;
-    double threads = tiles * (m.matrix ? m.matrix->group ? 128 : 32 : 1);
+    double threads = tiles * (m.matrix ? m.matrix->group() ? 128 : 32 : 1);
     // Threads share the reduction of a tile where there are more threads than tiles.
     if (!stage.product && stage.reduces) threads *= std::max(1.0, points / trips / product_of(tile, stage.spatial) / 2);
     const double whole = std::ceil(threads / target.warp) * target.warp;
@@ -251,7 +251,7 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
             for (size_t a = 0; a < stage.spatial; ++a) {
                 if (o.depends[a]) continue;
                 // A warpgroup instruction reads its columns once for 64 rows.
-                const bool rows = m.matrix && m.matrix->group && a == m.matrix->rows;
+                const bool rows = m.matrix && m.matrix->group() && a == m.matrix->rows;
                 served *= static_cast<double>(rows ? kGroupRows : register_tile(m, a));
             }
             words += conflicts[i] / served;

@@ -117,6 +117,22 @@ int count_cpu_list(std::string_view list) {
     return count;
 }
 
+void assume_unit_rates(Target& target) {
+    const auto assume = [](Measure& measure, double value) {
+        if (measure.value == 0) measure.value = value;
+    };
+    // A product of 16 x 16 x 32 takes 16 cycles.
+    if (target.bf16_tiles()) {
+        assume(target.tile_gflops_1, 1024 * target.ghz.value);
+        assume(target.tile_gflops_all, target.tile_gflops_1.value * target.cores);
+    }
+    // As many dot products a cycle as multiply-adds, each of two.
+    if (target.bf16_dots()) {
+        assume(target.dot_gflops_1, 2 * target.fma_gflops_1.value);
+        assume(target.dot_gflops_all, 2 * target.fma_gflops_all.value);
+    }
+}
+
 void assume_rates(Target& target) {
     const auto assume = [](Measure& measure, double value) {
         if (!measure.measured()) measure.value = value;
@@ -130,11 +146,7 @@ void assume_rates(Target& target) {
     assume(target.fma_gflops_1, flops * target.lanes(DType::F32) * ghz);
     assume(target.fma_gflops_all, target.fma_gflops_1.value * target.cores);
 
-    // A product of 16 x 16 x 32 takes 16 cycles.
-    if (target.bf16_tiles()) {
-        assume(target.tile_gflops_1, 1024 * ghz);
-        assume(target.tile_gflops_all, target.tile_gflops_1.value * target.cores);
-    }
+    assume_unit_rates(target);
 
     // Loads: two vectors a cycle from level 1, one line a cycle from level 2, half a line from what lies beyond.
     constexpr std::array<double, 3> kLatencyCycles = {4, 13, 40};

@@ -28,5 +28,7 @@ int count_cpu_list(std::string_view list);
 
 /// Sets every rate to an assumption from the isa, ghz, cores and caches, unless it has been measured.
 void assume_rates(Target& target);
+/// Sets the rates of matrix instructions that the target has and that nothing has set, from its other rates.
+void assume_unit_rates(Target& target);
 
 }  // namespace tilewright

@@ -130,6 +130,29 @@ void probe_tiles(int64_t rounds) {
 #endif
 }
 
+#if defined(__x86_64__)
+TW_AS_IT_STANDS __attribute__((target("avx512f"))) void probe_dots(int64_t rounds) {
+    // Sixteen accumulators from zmm0 on, zeros as operands: more than latency times throughput (6 cycles x 2 units).
+#define TW_SIXTEEN_TIMES(head)                                                                             \
+    head "%%zmm0\n" head "%%zmm1\n" head "%%zmm2\n" head "%%zmm3\n" head "%%zmm4\n" head "%%zmm5\n" head   \
+         "%%zmm6\n" head "%%zmm7\n" head "%%zmm8\n" head "%%zmm9\n" head "%%zmm10\n" head "%%zmm11\n" head \
+         "%%zmm12\n" head "%%zmm13\n" head "%%zmm14\n" head "%%zmm15\n"
+#define TW_SIXTEEN_CLOBBERED                                                                                   \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", \
+        "xmm13", "xmm14", "xmm15", "xmm28"
+    asm volatile("vpxord %%zmm28, %%zmm28, %%zmm28\n" TW_SIXTEEN_TIMES("vmovdqa64 %%zmm28, ")
+                 :
+                 :
+                 : TW_SIXTEEN_CLOBBERED);
+    for (int64_t i = 0; i < rounds; ++i)
+        asm volatile(TW_SIXTEEN_TIMES("vdpbf16ps %%zmm28, %%zmm28, ") : : : TW_SIXTEEN_CLOBBERED);
+#undef TW_SIXTEEN_CLOBBERED
+#undef TW_SIXTEEN_TIMES
+}
+#else
+void probe_dots(int64_t rounds) { (void)rounds; }
+#endif
+
 TW_AS_IT_STANDS const void* probe_chase(const void* node, int64_t steps) {
     const auto next = [](const void* p) TW_AS_IT_STANDS { return *static_cast<const void* const*>(p); };
     for (int64_t i = 0; i < steps; i += 8) {

@@ -134,9 +134,10 @@ std::string verify(const Target& target) {
     for (const auto& [name, measure] : rates) {
         if (bad(*measure)) return fmt::format("{} is {}, expected a positive number", name, measure->value);
     }
-    for (const Measure* unit : {&target.tile_gflops_1, &target.tile_gflops_all})
+    for (const Measure* unit :
+         {&target.tile_gflops_1, &target.tile_gflops_all, &target.dot_gflops_1, &target.dot_gflops_all})
         if (unit->value != 0 && bad(*unit))
-            return fmt::format("the rate of tile registers is {}, expected a positive number", unit->value);
+            return fmt::format("the rate of bf16 products is {}, expected a positive number", unit->value);
     if (target.vector_bits < 128 || target.vector_bits % 128 != 0 || target.vector_registers < 1) {
         return fmt::format("{} registers of {} bits make no vector unit", target.vector_registers, target.vector_bits);
     }
@@ -181,6 +182,9 @@ std::string print(const Target& t) {
     if (t.tile_gflops_1.value != 0)
         line("tiles bf16", fmt::format("{} GFLOP/s on 1 thread, {} on {}", text(t.tile_gflops_1),
                                        text(t.tile_gflops_all), t.threads));
+    if (t.dot_gflops_1.value != 0)
+        line("dots bf16",
+             fmt::format("{} GFLOP/s on 1 thread, {} on {}", text(t.dot_gflops_1), text(t.dot_gflops_all), t.threads));
     line("", fmt::format("{:<8}{:>10}{:>10}{:>6}{:>9}  {:<18}{}", "", "size", "measured", "line", "shared", "load GB/s",
                          "latency ns"));
     for (const CacheLevel& c : t.caches) {

@@ -88,6 +88,8 @@ struct Target {
     Measure fma_gflops_all;
     Measure tile_gflops_1;  ///< bf16 on tile registers (AMX), registers only; 0: the CPU has none
     Measure tile_gflops_all;
+    Measure dot_gflops_1;  ///< bf16 by dot products (AVX512_BF16), full vectors, registers only; 0: the CPU has none
+    Measure dot_gflops_all;
     Measure dispatch_us;  ///< an empty loop handed to all threads of a warm pool and awaited
     bool calibrated = false;
     bool quick = false;  ///< calibrated by CalibrationLength::quick
@@ -98,6 +100,10 @@ struct Target {
     bool has(std::string_view feature) const;
     /// Whether code may multiply bf16 on tile registers.
     bool bf16_tiles() const { return native && has("amx-tile") && has("amx-bf16"); }
+    /// Whether code may add two products of bf16 to a lane.
+    bool bf16_dots() const { return native && has("avx512bf16"); }
+    /// Whether products of bf16 are faster than those of f32.
+    bool bf16_products() const { return bf16_tiles() || bf16_dots(); }
     int lanes(DType t) const { return vector_bits / 8 / static_cast<int>(byte_size(t)); }
     int64_t l2_bytes() const;          ///< usable_bytes() of the second level; 1 MiB where there is none
     int64_t last_cache_bytes() const;  ///< usable_bytes() of the largest level; larger tensors come from memory

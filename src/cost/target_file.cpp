@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file_size_signal.h"
 #include "base/private_folder.h"
+#include "cost/host_probe.h"
 #include "cost/target.h"
 
 namespace tilewright {
@@ -71,6 +72,8 @@ constexpr RateField kRates[] = {
 constexpr RateField kUnitRates[] = {
     {"tile_gflops_1", &Target::tile_gflops_1},
     {"tile_gflops_all", &Target::tile_gflops_all},
+    {"dot_gflops_1", &Target::dot_gflops_1},
+    {"dot_gflops_all", &Target::dot_gflops_all},
 };
 
 Target target_of(const Json& json) {
@@ -213,6 +216,7 @@ std::optional<Target> load_target(const std::string& path, const Target& host, s
         Target target = target_from_json(*text);
         if (target_key(target) != target_key(host)) return refuse("describes another machine");
         target.native = host.native;
+        assume_unit_rates(target);  // of a calibration that did not measure them
         return target;
     } catch (const RuntimeError& error) {
         return refuse(error.what());

@@ -41,7 +41,8 @@ class RegisterTileModel {
     }
 
     double cycles(double steps) const {
-        if (micro_.matrix && micro_.matrix->tile) return tile_register_cycles(steps);
+        if (micro_.matrix && micro_.matrix->tile()) return tile_register_cycles(steps);
+        if (micro_.matrix && micro_.matrix->dot()) return dot_cycles(steps);
         if (const double transforms = whole_transforms(); transforms > 0) return transform_cycles(transforms);
         return step_cycles(steps) * steps + end_cycles() + (s_.reduces ? kTileOverhead : 1);
     }
@@ -63,6 +64,18 @@ class RegisterTileModel {
         const double lines = row_tiles * rows + static_cast<double>(tile_[u.columns]) * step / 2;
         return steps / step * std::max(products, lines / m_.loads_per_cycle) + accumulators * kTileStore +
                vectors_ * (2 + s_.epilogue_operations / m_.fmas_per_cycle) + 2 * kTileOverhead;
+    }
+
+    /// By dot products: as multiply-adds, with half of the steps. A left operand is a memory operand of the
+    /// instruction.
+    double dot_cycles(double steps) const {
+        const auto columns = static_cast<double>(tile_[micro_.matrix->columns]);
+        const double loads = vectors_ / columns + columns, instructions = vectors_ + columns + 2;
+        const double pairs = steps / kDotStep, dots = m_.dots_per_cycle > 0 ? m_.dots_per_cycle : m_.fmas_per_cycle / 4;
+        const double together = std::max(1.0, kInstructionWindow / std::max(1.0, instructions * pairs));
+        const double step =
+            std::max({vectors_ / dots, loads / m_.loads_per_cycle, instructions / kIssueWidth, kDotLatency / together});
+        return pairs * step + end_cycles() + kTileOverhead;
     }
 
     /// The number of whole matrices of a linear transform that the tile holds.

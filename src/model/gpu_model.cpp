@@ -157,7 +157,7 @@ void check_fits(const CompiledModel& model, const GpuTarget& gpu) {
     for (size_t k = 0; k < texts.size(); ++k) {
         const Walk tree = walk(model.kernels()[k]);
         const bool groups = std::any_of(tree.computes.begin(), tree.computes.end(), [](const auto& c) {
-            return c.second->micro.matrix && c.second->micro.matrix->group;
+            return c.second->micro.matrix && c.second->micro.matrix->group();
         });
         if (groups && gpu.capability() != 90)
             throw RuntimeError(

@@ -226,7 +226,7 @@ class Narrower {
 }  // namespace
 
 Program narrow_operands(Program program, const Target& target, NarrowedOperands* report) {
-    if (!target.bf16_tiles()) return program;
+    if (!target.bf16_products()) return program;
     NarrowedOperands own;
     return Narrower(pair_operands(gather_window_runs(std::move(program)))).run(report != nullptr ? *report : own);
 }

@@ -88,7 +88,14 @@ TEST(NarrowOperands, StoresOperandsOfProductsInBf16AndRoundsInputsIntoCopies) {
     EXPECT_LT(off, 0x1p-6);
 }
 
-TEST(NarrowOperands, LeavesMachinesWithoutTileRegistersAlone) {
+TEST(NarrowOperands, IsTheSameForDotProducts) {
+    Target dots = with_tiles();
+    dots.features = {"avx512bf16"};
+    const Program p = parsed(kTwoProducts);
+    EXPECT_EQ(print(narrow_operands(p, dots)), print(narrow_operands(p, with_tiles())));
+}
+
+TEST(NarrowOperands, LeavesMachinesWithoutMatrixInstructionsAlone) {
     const Program p = parsed(kTwoProducts);
     EXPECT_EQ(print(narrow_operands(p, generic_target(VectorIsa::avx512))), print(p));
 }

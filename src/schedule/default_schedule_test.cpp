@@ -55,6 +55,29 @@ void legal(const TileProgram& t, const Program& stages, const std::string& what)
     ASSERT_LE(largest_difference(expected, actual), 1e-6) << what << "\n" << print(t);
 }
 
+TEST(DefaultSchedule, multiplies_bf16_by_dot_products_where_the_target_has_them) {
+    Target target = generic_target(VectorIsa::avx512);
+    target.native = true;
+    for (const char* k : {"32", "33"}) {
+        const Program stages = parse_program(fmt::format(R"(program product {{
+  input a: bf16[40, {0}]
+  input b: bf16[{1}, 48, 2]
+  c: f32[40, 48] = [40, 48] sum(i2 < {0}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2 // 2, i1, i2 % 2]  ; c ""
+  output c
+}})",
+                                                         k, (std::stoi(k) + 1) / 2));
+        const auto uses_dots = [&] {
+            const TileProgram t = default_schedule(stages, target);
+            legal(t, stages, k);
+            return print(t).find("matrix bf16 dot [") != std::string::npos;
+        };
+        target.features = {};
+        EXPECT_FALSE(uses_dots());
+        target.features = {"avx512bf16"};
+        EXPECT_EQ(uses_dots(), std::string(k) == "32");  // pairs need an even sum
+    }
+}
+
 TEST(DefaultSchedule, reads_what_no_cache_has_in_the_order_in_which_it_lies) {
     // Scores of one query for each of three heads, with keys [tokens, heads, 64].
     Program keys = parse_program(R"(program keys {

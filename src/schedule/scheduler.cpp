@@ -121,14 +121,16 @@ namespace {
 bool uses_warpgroups(const TileProgram& p) {
     const Walk tree = walk(p);
     return std::any_of(tree.computes.begin(), tree.computes.end(),
-                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
+                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group(); });
 }
 
-/// Whether a stage runs on a CPU's tile registers, whose shapes the default heuristic enumerates itself.
-bool uses_tiles(const TileProgram& p) {
+/// Whether a stage runs on a CPU's matrix instructions, for which the default heuristic enumerates the register tiles.
+bool uses_matrix_instructions(const TileProgram& p) {
     const Walk tree = walk(p);
-    return std::any_of(tree.computes.begin(), tree.computes.end(),
-                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->tile; });
+    return std::any_of(tree.computes.begin(), tree.computes.end(), [](const auto& c) {
+        const auto& unit = c.second->micro.matrix;
+        return unit && (unit->tile() || unit->dot());
+    });
 }
 
 /// The search spaces of a kernel. On a GPU with WGMMA, warpgroup instructions have a space of their own.
@@ -153,7 +155,7 @@ TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vecto
     TileProgram initial = how.target.gpu ? gpu_schedule(std::move(stages), row_axes, how.target, how.precision)
                                          : default_schedule(std::move(stages), row_axes, how.target);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages) ||
-        uses_tiles(initial))
+        uses_matrix_instructions(initial))
         return initial;
     // Pruned if even the lower bound exceeds the margin.
     const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
@@ -177,7 +179,7 @@ TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vecto
     std::vector<std::pair<const construct::Problem*, construct::Realised>> top;
     for (const construct::Problem& p : all) {
         options.also.clear();
-        const bool group = p.micro.matrix && p.micro.matrix->group;
+        const bool group = p.micro.matrix && p.micro.matrix->group();
         if (group == uses_warpgroups(initial)) options.also.push_back(construct::state_of(p, initial));
         const construct::Constructed found =
             how.kind == SchedulerKind::Tree ? construct::construct_tree(p) : construct::construct(p, options);
@@ -204,9 +206,10 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
 
 namespace {
 
-/// Whether a product of the stages, alone in a kernel, runs on tile registers. The schedules of chains do not use them.
-bool has_product_on_tiles(const Program& stages, const Target& target) {
-    if (!target.bf16_tiles() || target.gpu) return false;
+/// Whether a product of the stages, alone in a kernel, runs on matrix instructions. The schedules of chains do not use
+/// them.
+bool has_matrix_product(const Program& stages, const Target& target) {
+    if (!target.bf16_products() || target.gpu) return false;
     return std::any_of(stages.primitives.begin(), stages.primitives.end(), [&](const Primitive& p) {
         return p.expr() != nullptr &&
                choose_micro(stages, *p.expr(), stages.values[p.outputs[0]].dtype, target).micro.matrix.has_value();
@@ -216,7 +219,7 @@ bool has_product_on_tiles(const Program& stages, const Target& target) {
 }  // namespace
 
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
-    if (!how.estimated() || has_product_on_tiles(stages, how.target)) return std::nullopt;
+    if (!how.estimated() || has_matrix_product(stages, how.target)) return std::nullopt;
     const auto c = chain::make_chain(stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
     if (how.kind == SchedulerKind::Search && how.measures() && how.estimates) {

@@ -90,7 +90,7 @@ bool may_overlap(const TileLoop& loop) {
     const auto behind = std::find_if_not(loop.body.begin(), loop.body.end(), is_load);
     const auto* compute = behind == loop.body.end() ? nullptr : std::get_if<Compute>(&behind->kind);
     return compute != nullptr && std::all_of(behind + 1, loop.body.end(), is_load) && compute->micro.matrix &&
-           compute->micro.matrix->group;
+           compute->micro.matrix->group();
 }
 
 bool Block::may_overlap(const TileLoop& loop) const {
@@ -102,7 +102,7 @@ bool Block::may_overlap(const TileLoop& loop) const {
 }
 
 bool Block::stays_in_flight(const Compute& compute) const {
-    return compute.micro.matrix && compute.micro.matrix->group && through_.count(compute.stage) != 0;
+    return compute.micro.matrix && compute.micro.matrix->group() && through_.count(compute.stage) != 0;
 }
 
 Place Block::place_of(size_t buffer) const {

@@ -90,7 +90,7 @@ std::optional<StagePoints::Fragments> StagePoints::fragments(uint32_t slot, size
     const Expr inside = vars_.add("inside", {Expr(0), Expr(7)});  // a row of eight
     Expr fragment = across_begin + out.f * (is_left ? matrix_rows(u) : kMatrixColumns);
     const Expr sum = sum_begin + out.g * (out.brings * 8);
-    if (is_left && u.group) fragment += floor_div(lane_row_, 16) * 16;  // each of four warps has rows of its own
+    if (is_left && u.group()) fragment += floor_div(lane_row_, 16) * 16;  // each of four warps has rows of its own
     for (const bool turned : {false, true}) {
         Expr across_at, sum_at;
         if (is_left) {  // rows 0 to 7, 8 to 15, then those of the second eight of the sum

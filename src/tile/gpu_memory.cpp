@@ -184,7 +184,7 @@ class Choice {
     /// holds for a warpgroup's tf32 operands.
     bool in_right_factor(PrimitiveId t, size_t slot) const {
         if (!matrix(t)) return false;
-        if (matrix(t)->group && matrix(t)->type == MatrixType::TF32) return true;
+        if (matrix(t)->group() && matrix(t)->type == MatrixType::TF32) return true;
         const TensorExpr& e = expr(t);
         ScalarBody right = e.body;
         right.set_root(matrix_factors(e, *matrix(t))->right);
@@ -246,7 +246,7 @@ int choose_threads(const TileProgram& p, const Walk& tree, int most) {
         wanted = std::max<int64_t>(wanted, here.value_or(most));
     }
     wanted = std::min<int64_t>(wanted, most);
-    const int64_t whole = any([](const MatrixUnit& u) { return u.group; }) ? 128 : 32;
+    const int64_t whole = any([](const MatrixUnit& u) { return u.group(); }) ? 128 : 32;
     return static_cast<int>((wanted + whole - 1) / whole * whole);
 }
 

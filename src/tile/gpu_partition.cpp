@@ -63,7 +63,7 @@ void count_tiles(Partition& p, const std::vector<Expr>& most, size_t spatial) {
 Partition matrix_tiles(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
     const MatrixUnit& u = *m.matrix;
     Partition p;
-    p.warps = u.group ? 4 : 1;
+    p.warps = u.group() ? 4 : 1;
     for (size_t a = 0; a < most.size(); ++a) {
         const int64_t unit = a == u.rows ? matrix_rows(u) : a == u.columns ? kMatrixColumns : matrix_sum(u.type);
         const bool spread = a == u.rows || a == u.columns || a == u.sum;

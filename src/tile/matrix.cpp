@@ -20,6 +20,20 @@ std::string_view to_string(MatrixType t) {
     return "?";
 }
 
+std::string_view to_string(MatrixForm form) {
+    switch (form) {
+        case MatrixForm::Warp:
+            return "";
+        case MatrixForm::Group:
+            return "group";
+        case MatrixForm::Tile:
+            return "tile";
+        case MatrixForm::Dot:
+            return "dot";
+    }
+    return "?";
+}
+
 int64_t matrix_sum(MatrixType t) { return t == MatrixType::TF32 ? 8 : 16; }
 
 std::optional<MatrixFactors> matrix_factors(const TensorExpr& e, const MatrixUnit& unit) {
@@ -68,24 +82,26 @@ std::optional<TileSlots> tile_slots(const TensorExpr& e, const MatrixUnit& unit)
 bool runs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t step) {
     const Access& a = e.accesses[slot];
     const auto along = lane_stride(stages, e, a.value, a.index, unit.sum, static_cast<int>(step));
-    return along && along->is_constant(1) && axis_strides(stages, e, a.value, a.index)[unit.rows].has_value();
+    return along && along->is_constant(1) &&
+           (unit.dot() || axis_strides(stages, e, a.value, a.index)[unit.rows].has_value());
 }
 
-bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit) {
+bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t lanes) {
     const Access& a = e.accesses[slot];
-    const auto across = lane_stride(stages, e, a.value, a.index, unit.columns, static_cast<int>(kTileColumns));
+    const auto across = lane_stride(stages, e, a.value, a.index, unit.columns, static_cast<int>(lanes));
     const auto along = lane_stride(stages, e, a.value, a.index, unit.sum, 2);
     return across && across->is_constant(2) && along && along->is_constant(1);
 }
 
-std::string tile_operand_fault(const TileProgram& program, const Compute& compute) {
+std::string matrix_operand_fault(const TileProgram& program, const Compute& compute) {
     const TensorExpr& e = *program.stages.primitives[compute.stage].expr();
     const Micro& m = compute.micro;
     const auto slots = tile_slots(e, *m.matrix);
-    if (!slots) return "the factors of tile registers are plain reads";
+    const std::string of(m.matrix->tile() ? "tile registers" : "dot products");
+    if (!slots) return "the factors of " + of + " are plain reads";
     const auto type = [&](uint32_t slot) { return program.stages.values[e.accesses[slot].value].dtype; };
     if (m.matrix->type != MatrixType::BF16 || type(slots->left) != DType::BF16 || type(slots->right) != DType::BF16)
-        return "the factors of tile registers are stored in bf16";
+        return "the factors of " + of + " are stored in bf16";
     const Walk tree = walk(program);
     const auto loaded = [&](uint32_t slot) {
         return std::any_of(tree.loads.begin(), tree.loads.end(),
@@ -93,10 +109,10 @@ std::string tile_operand_fault(const TileProgram& program, const Compute& comput
     };
     if (!loaded(slots->left) && !runs_along_sum(program.stages, e, slots->left, *m.matrix, m.registers[m.matrix->sum]))
         return "the left factor has no contiguous runs along the sum, or rows without a stride";
-    if (!loaded(slots->right) && !pairs_along_sum(program.stages, e, slots->right, *m.matrix))
+    if (!loaded(slots->right) && !pairs_along_sum(program.stages, e, slots->right, *m.matrix, m.lanes))
         return "the right factor is not stored in pairs along the sum";
     for (const uint32_t slot : {slots->left, slots->right})
-        if (!loaded(slot) && !e.accesses[slot].valid.empty()) return "a factor of tile registers has conditions";
+        if (!loaded(slot) && !e.accesses[slot].valid.empty()) return "a factor of " + of + " has conditions";
     for (size_t a = 0; a < e.spatial; ++a)
         if (a != m.matrix->columns && m.registers[a] > 1 && moves_along(e, e.accesses[slots->right], a))
             return "the right factor moves along rows of the register tile";

@@ -12,7 +12,7 @@ namespace tilewright {
 inline constexpr int64_t kMatrixRows = 16, kMatrixColumns = 8;
 /// Rows of a warpgroup instruction, wgmma ("Asynchronous warpgroup level matrix instructions").
 inline constexpr int64_t kGroupRows = 64;
-inline int64_t matrix_rows(const MatrixUnit& unit) { return unit.group ? kGroupRows : kMatrixRows; }
+inline int64_t matrix_rows(const MatrixUnit& unit) { return unit.group() ? kGroupRows : kMatrixRows; }
 /// Reduction length of one instruction: 8 for tf32, 16 for f16 and bf16.
 int64_t matrix_sum(MatrixType t);
 
@@ -28,24 +28,28 @@ struct TileGrid {
     /// Accumulators, the left operands of all rows, and one right operand fit the registers.
     bool fits() const { return rows * columns + rows + 1 <= kTileRegisters; }
 };
-/// Tile registers of a micro-kernel with MatrixUnit::tile whose register tile has these extents per axis.
+/// Tile registers of a micro-kernel with MatrixForm::Tile whose register tile has these extents per axis.
 TileGrid tile_grid(const TensorExpr& e, const Micro& micro);
 
 /// The products of a step along a sum of this extent: the largest even divisor that fits a tile register; 0: none fills
 /// a quarter of it.
 int64_t tile_step(int64_t extent);
 
-/// The factors of a product on tile registers, as accesses.
+/// Products that MatrixForm::Dot adds to a lane.
+inline constexpr int64_t kDotStep = 2;
+
+/// The factors of a product with MatrixForm::Tile or Dot, as accesses.
 struct TileSlots {
     uint32_t left = 0, right = 0;
 };
 std::optional<TileSlots> tile_slots(const TensorExpr& e, const MatrixUnit& unit);
-/// Whether the left factor has runs of `step` contiguous elements along the sum, and rows a uniform stride apart.
+/// Whether the left factor has runs of `step` contiguous elements along the sum; of tile registers, also rows a uniform
+/// stride apart.
 bool runs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t step);
-/// Whether the right factor has pairs along the sum, 16 columns of them contiguous: [k / 2, n, k % 2] ("VNNI").
-bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit);
-/// Why the operands in memory of a Compute with MatrixUnit::tile do not fit its registers; empty: they do.
-std::string tile_operand_fault(const TileProgram& program, const Compute& compute);
+/// Whether the right factor has pairs along the sum, `lanes` columns of them contiguous: [k / 2, n, k % 2] ("VNNI").
+bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t lanes);
+/// Why the operands in memory of a Compute with MatrixForm::Tile or Dot do not fit it; empty: they do.
+std::string matrix_operand_fault(const TileProgram& program, const Compute& compute);
 
 /// The two factors of a contraction: nodes of the expression's body. `left` depends on the rows.
 struct MatrixFactors {

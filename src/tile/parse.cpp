@@ -398,7 +398,7 @@ class Parser {
         return axes;
     }
 
-    /// "f16 [m n k]", "f16 group [m n k]", "bf16 tile [m n k]"
+    /// "f16 [m n k]", "f16 group [m n k]", "bf16 tile [m n k]", "bf16 dot [m n k]"
     MatrixUnit matrix(PrimitiveId s) {
         MatrixUnit unit;
         bool known = false;
@@ -408,8 +408,8 @@ class Parser {
                 known = true;
             }
         if (!known) text_.fail_expected("tf32, f16 or bf16");
-        unit.group = text_.eat_word("group");
-        unit.tile = !unit.group && text_.eat_word("tile");
+        for (const MatrixForm form : {MatrixForm::Group, MatrixForm::Tile, MatrixForm::Dot})
+            if (unit.form == MatrixForm::Warp && text_.eat_word(to_string(form))) unit.form = form;
         text_.expect("[");
         unit.rows = axis_of(s);
         unit.columns = axis_of(s);

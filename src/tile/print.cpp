@@ -79,10 +79,8 @@ class Printer {
         std::string s = std::to_string(c.stage.value) + (c.online ? " online" : "");
         if (m.vector_axis) s += fmt::format(" vector {} lanes {}", axis_name(c.stage, *m.vector_axis), m.lanes);
         if (m.matrix)
-            s += fmt::format(" matrix {}{} [{} {} {}]", to_string(m.matrix->type),
-                             m.matrix->group  ? " group"
-                             : m.matrix->tile ? " tile"
-                                              : "",
+            s += fmt::format(" matrix {}{}{} [{} {} {}]", to_string(m.matrix->type),
+                             m.matrix->form == MatrixForm::Warp ? "" : " ", to_string(m.matrix->form),
                              axis_name(c.stage, m.matrix->rows), axis_name(c.stage, m.matrix->columns),
                              axis_name(c.stage, m.matrix->sum));
         std::vector<std::string> registers, order, threads;

@@ -60,19 +60,34 @@ enum class MatrixType : uint8_t {
 };
 std::string_view to_string(MatrixType t);
 
+/// The instructions that multiply and add.
+enum class MatrixForm {
+    Warp,  ///< of a GPU's warp (mma.sync)
+    /// Of a warpgroup of four warps (wgmma, sm_90a alone): 64 rows at a time, registers are the tile of all four, and
+    /// the right operand, mostly the left as well, is read where a Load has put it.
+    Group,
+    /// On the tile registers of a CPU (Intel AMX). Both factors are read where they lie: the left one in runs along the
+    /// sum, the right one in pairs along the sum (tile/matrix.h). Columns are the vector axis.
+    Tile,
+    /// Vector instructions of a CPU that add two products to every lane (AVX512_BF16): rows times vectors of columns,
+    /// as with multiply-adds. Factors lie as for Tile, in runs and pairs of two.
+    Dot,
+};
+/// As in the text of tile programs; of Warp, nothing.
+std::string_view to_string(MatrixForm form);
+
 /// A product on matrix instructions: which axes of the stage are an instruction's rows, columns and sum. On a GPU an
 /// instruction has 16 x 8 results of 8 (tf32) or 16 products each, and Micro::registers is the tile of a warp; on a CPU
-/// it has up to 16 x 16 results of up to 32 products (tile/matrix.h). It says where multiplications run and what they
-/// are rounded to, not what is computed: the interpreter and machines without such instructions ignore it.
+/// it has up to 16 x 16 results of up to 32 products, or a vector of two products each (tile/matrix.h). It says where
+/// multiplications run and what they are rounded to, not what is computed: the interpreter and machines without such
+/// instructions ignore it.
 struct MatrixUnit {
     MatrixType type = MatrixType::F16;
     size_t rows = 0, columns = 0, sum = 0;
-    /// The products of a warpgroup of four warps (wgmma, sm_90a alone): 64 rows at a time, registers are the tile of
-    /// all four, and the right operand, mostly the left as well, is read where a Load has put it.
-    bool group = false;
-    /// The tile registers of a CPU (Intel AMX). Both factors are read where they lie: the left one in runs along the
-    /// sum, the right one in pairs along the sum (tile/matrix.h). Columns are the vector axis.
-    bool tile = false;
+    MatrixForm form = MatrixForm::Warp;
+    bool group() const { return form == MatrixForm::Group; }
+    bool tile() const { return form == MatrixForm::Tile; }
+    bool dot() const { return form == MatrixForm::Dot; }
     friend bool operator==(const MatrixUnit&, const MatrixUnit&) = default;
 };
 

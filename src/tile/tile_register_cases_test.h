@@ -1,5 +1,5 @@
 #pragma once
-// Hand-written schedules of products on a CPU's tile registers (MatrixUnit::tile).
+// Hand-written schedules of products on a CPU's matrix instructions (MatrixForm::Tile and Dot).
 
 #include <fmt/format.h>
 
@@ -98,6 +98,62 @@ inline void copies_into_pairs_interleave_vectors(Collector& right) {
                  R"TW(axes h="5" w="37" c="4"
 stage 0 over [h w c]
 compute 0 vector w lanes 16 registers [w=16 c=4] order [h w c] padding partition)TW"));
+}
+
+inline void dot_products_have_tails_of_rows_and_columns(Collector& right) {
+    struct Shape {
+        const char* m;
+        int n, k, block, rows, lanes;
+    };
+    // Tails of rows, of columns in whole and in partial vectors; both widths of a vector.
+    for (const Shape& s :
+         {Shape{"64", 64, 64, 32, 8, 16}, Shape{"23", 40, 30, 32, 12, 16}, Shape{"25", 24, 6, 48, 3, 16},
+          Shape{"13", 23, 48, 16, 6, 8}, Shape{"$m", 40, 32, 32, 14, 16}, Shape{"$m", 33, 10, 16, 5, 8}})
+        for (const char* out : {"f32", "bf16"}) {
+            const std::string schedule = fmt::format(
+                "axes m=\"{}\" n=\"{}\" k=\"{}\"\nstage 0 over [m n k]\nparallel m by {} {{\n"
+                "compute 0 vector n lanes {} matrix bf16 dot [m n k] registers [m={} n={} k=2] order [n m k] "
+                "padding partition\n}}",
+                s.m, s.n, s.k, 2 * s.rows, s.lanes, s.rows, s.block);
+            const bool known = std::string(s.m) != "$m";
+            right(kernel(paired_product(s.m, s.n, s.k, s.block, out), schedule),
+                  known ? std::vector<Sizes>{{}} : all_of("m", {1, 2, 5, 13, 14, 15, 31, 60}),
+                  out == std::string("f32") ? 0 : 4e-3);
+        }
+}
+
+inline void partial_sums_of_dot_products_are_kept_in_the_result(Collector& right) {
+    for (const char* m : {"20", "$m"})
+        right(kernel(paired_product(m, 48, 128, 32, "f32"), fmt::format(R"TW(axes m="{0}" n="48" k="128"
+stage 0 over [m n k]
+for k by 64 {{
+  compute 0 vector n lanes 16 matrix bf16 dot [m n k] registers [m=8 n=32 k=2] order [n m k] padding partition
+}})TW",
+                                                                        m)),
+              std::string(m) == "20" ? std::vector<Sizes>{{}} : all_of("m", {1, 8, 19, 32}));
+}
+
+inline void windows_of_dot_products_share_a_padded_copy(Collector& right) {
+    right(kernel(R"TW(program convolution {
+  input x: bf16[7, 7, 6]
+  input w: bf16[2, 3, 3, 3, 32, 2]
+  y: f32[7, 7, 64] = [7, 7, 64] sum(i3 < 6, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i0 + i4 - 1, i1 + i5 - 1, i3] when i0 + i4 - 1 >= 0 and -i0 - i4 + 7 >= 0 and i1 + i5 - 1 >= 0 and -i1 - i5 + 7 >= 0 else 0, @1 = w[i2 // 32, i4, i5, i3 // 2, i2 % 32, i3 % 2]  ; y ""
+  output y
+})TW",
+                 R"TW(axes h="7" w="7" n="64" k="6" kh="3" kw="3"
+stage 0 over [h w n k kh kw]
+load 0 access 0 layout "" padding local
+compute 0 vector n lanes 16 matrix bf16 dot [w n k] registers [h=2 w=5 n=32 k=2] order [n h w kh kw k] padding partition)TW"));
+}
+
+inline std::vector<Group> of_dot_products() {
+    Collector tails, partial, windows;
+    dot_products_have_tails_of_rows_and_columns(tails);
+    partial_sums_of_dot_products_are_kept_in_the_result(partial);
+    windows_of_dot_products_share_a_padded_copy(windows);
+    return {{"dot_products_have_tails_of_rows_and_columns", tails.cases},
+            {"partial_sums_of_dot_products_are_kept_in_the_result", partial.cases},
+            {"windows_of_dot_products_share_a_padded_copy", windows.cases}};
 }
 
 inline std::vector<Group> on_tile_registers() {

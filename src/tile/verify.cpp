@@ -293,7 +293,8 @@ class Verifier {
                 "{}: a matrix unit takes a sum of products of floats, one factor along its rows, one along its "
                 "columns, both along its sum",
                 what);
-        if (u.tile) return matrix_tile_rules(compute, what);
+        if (u.tile()) return matrix_tile_rules(compute, what);
+        if (u.dot()) return matrix_dot_rules(compute, what);
         for (const auto& [axis, unit] : {std::pair(u.rows, matrix_rows(u)), std::pair(u.columns, kMatrixColumns),
                                          std::pair(u.sum, matrix_sum(u.type))})
             if (axis >= m.registers.size() || m.registers[axis] % unit != 0)
@@ -319,7 +320,26 @@ class Verifier {
                   stage_axis(compute.stage, u.sum), kTileSum);
         if (!tile_grid(expr(compute.stage), m).fits())
             fault("{}: the register tile needs more than {} tile registers", what, kTileRegisters);
-        const std::string operands = tile_operand_fault(p_, compute);
+        const std::string operands = matrix_operand_fault(p_, compute);
+        if (!operands.empty()) fault("{}: {}", what, operands);
+    }
+
+    void matrix_dot_rules(const Compute& compute, const std::string& what) {
+        const TensorExpr& e = expr(compute.stage);
+        const Micro& m = compute.micro;
+        const MatrixUnit& u = *m.matrix;
+        if (m.vector_axis != u.columns || m.lanes < 2)
+            fault("{}: the vector axis of dot products is their columns", what);
+        for (size_t a = e.spatial; a < e.extents.size(); ++a) {
+            const int64_t tile = a < m.registers.size() ? m.registers[a] : 1, step = a == u.sum ? kDotStep : 1;
+            if (tile != step)
+                fault("{}: dot products have steps of {} along {}, not {}", what, step, stage_axis(compute.stage, a),
+                      tile);
+        }
+        const Expr sum = e.extents[u.sum];
+        if (!sum.is_constant() || sum.constant() % kDotStep != 0)
+            fault("{}: the extent of {} is not a multiple of {}", what, stage_axis(compute.stage, u.sum), kDotStep);
+        const std::string operands = matrix_operand_fault(p_, compute);
         if (!operands.empty()) fault("{}: {}", what, operands);
     }
 

@@ -1,9 +1,11 @@
 // One invalid program for every invariant of tile programs.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tile/examples_test.h"
+#include "tile/schedule_cases_test.h"
 #include "tile/tile.h"
 
 namespace tilewright {
@@ -267,6 +269,32 @@ TEST(VerifyTiles, matrix_units_take_products_in_whole_tiles) {
     EXPECT_THAT(faults(changed(changed(kGemm, micro, "matrix f16 [m n k] registers [m=16 n=8 k=16]"),
                                "sum(i2 < 7) mul(@0, @1)", "sum(i2 < 7) add(@0, @1)")),
                 ElementsAre(HasSubstr("a matrix unit takes a sum of products of floats")));
+}
+
+TEST(VerifyTiles, dot_products_take_pairs_along_an_even_sum) {
+    const auto with = [](const std::string& compute, int k = 8, const std::string& pairs = "i2 // 2, i1 % 16, i2 % 2") {
+        return verify(schedule_cases::kernel(fmt::format(R"TW(program product {{
+  input a: bf16[6, {0}]
+  input b: bf16[2, {1}, 16, 2]
+  c: f32[6, 32] = [6, 32] sum(i2 < {0}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 16, {2}]  ; c ""
+  output c
+}})TW",
+                                                         k, (k + 1) / 2, pairs),
+                                             fmt::format("axes m=\"6\" n=\"32\" k=\"{}\"\nstage 0 over [m n k]\n"
+                                                         "compute 0 {} order [n m k] padding partition",
+                                                         k, compute)));
+    };
+    const std::string right = "vector n lanes 16 matrix bf16 dot [m n k] registers [m=4 n=16 k=2]";
+    EXPECT_EQ(with(right), Faults());
+    EXPECT_THAT(with(right, 7), Contains(HasSubstr("the extent of k is not a multiple of 2")));
+    EXPECT_THAT(with("vector n lanes 16 matrix bf16 dot [m n k] registers [m=4 n=16 k=4]"),
+                ElementsAre("compute 0: dot products have steps of 2 along k, not 4"));
+    EXPECT_THAT(with("vector n lanes 16 matrix bf16 dot [m n k] registers [m=4 n=16]"),
+                Contains("compute 0: dot products have steps of 2 along k, not 1"));
+    EXPECT_THAT(with(right, 8, "i2 // 2, i1 % 16, 1 - i2 % 2"),
+                ElementsAre("compute 0: the right factor is not stored in pairs along the sum"));
+    EXPECT_THAT(with("vector m lanes 4 matrix bf16 dot [m n k] registers [m=4 n=16 k=2]"),
+                Contains("compute 0: the vector axis of dot products is their columns"));
 }
 
 TEST(VerifyTiles, pipelined_loops_begin_with_their_loads) {

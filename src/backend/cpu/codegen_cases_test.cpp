@@ -56,6 +56,10 @@ INSTANTIATE_TEST_SUITE_P(All, CodegenCases, testing::ValuesIn(schedule_cases::al
 INSTANTIATE_TEST_SUITE_P(TileRegisters, CodegenCases, testing::ValuesIn(schedule_cases::on_tile_registers()),
                          [](const auto& group) { return group.param.name; });
 
+// Likewise where it has AVX512_BF16.
+INSTANTIATE_TEST_SUITE_P(DotProducts, CodegenCases, testing::ValuesIn(schedule_cases::of_dot_products()),
+                         [](const auto& group) { return group.param.name; });
+
 TEST(CodegenBlocks, turned_in_registers_need_no_gathers) {
     const std::string stages = schedule_cases::transposition("f32", "48", "32");
     const std::string axes = "axes c=\"32\" r=\"48\"\nstage 0 over [c r]\n";

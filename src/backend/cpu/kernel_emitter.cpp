@@ -364,7 +364,8 @@ class KernelEmitter {
         const Primitive& stage = p_.stages.primitives[compute.stage];
         StageJob job;
         job.vector_bits = target_.vector_bits;
-        job.emulated_units = !target_.bf16_tiles();
+        job.emulated_tiles = !target_.bf16_tiles();
+        job.emulated_dots = !target_.bf16_dots();
         job.expr = stage.expr();
         job.micro = &compute.micro;
         for (const size_t a : p_.stage_axes[compute.stage]) job.ranges.push_back(ranges_[a]);

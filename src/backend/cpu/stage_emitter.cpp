@@ -27,6 +27,7 @@ class StageEmitter : public StageMatrix {
         find_map();
         find_blocks();
         enter_tiles();
+        enter_dots();
         spatial_loops(0);
         leave_tiles();
     }
@@ -493,8 +494,10 @@ class StageEmitter : public StageMatrix {
         forget();
         prefetch_rows();
         prefetch_windows();
+        start_dots();
         const std::vector<Coords> steps = points(true);
         for (const Coords& s : steps) {
+            if (on_dots() && s[m_.matrix->sum] % kDotStep != 0) continue;
             for (size_t i = 0; i < tile_points_.size(); ++i) {
                 Coords p = tile_points_[i];
                 for (size_t a = e_.spatial; a < n_axes_; ++a) p[a] = s[a];
@@ -509,6 +512,7 @@ class StageEmitter : public StageMatrix {
     }
 
     llvm::Value* step(llvm::Value* acc, const Coords& p) {
+        if (on_dots()) return add_dot(acc, p);
         llvm::Value* next = nullptr;
         if (const auto c = contraction(e_); c && is_float(acc_type_)) {
             const Val x = evaluate(e_.body, body_mask_, c->factors[0].node, p, {});

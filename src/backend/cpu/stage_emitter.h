@@ -57,7 +57,8 @@ struct StageJob {
     std::optional<Place> correction;  ///< of an online maximum: receives exp(old - new), indexed as `out`
     std::optional<size_t> rescale;    ///< access of `expr` whose element scales the partial sums
     int vector_bits = 256;            ///< of a register
-    bool emulated_units = false;      ///< tile registers are memory (tile_unit.h)
+    bool emulated_tiles = false;      ///< tile registers are memory (tile_unit.h)
+    bool emulated_dots = false;       ///< dot products are multiply-adds (dot_unit.h)
 };
 
 /// Emits the stage at the builder's insertion point and leaves the builder after it. `vars` holds bindings of symbols,

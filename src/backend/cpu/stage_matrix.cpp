@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "backend/cpu/dot_unit.h"
 #include "backend/cpu/scalar_emitter.h"
+#include "backend/cpu/vectors.h"
 #include "base/error.h"
 #include "program/analysis/access.h"
 
@@ -18,7 +20,7 @@ void StageMatrix::enter_tiles() {
     TW_CHECK(axis_ranges_[u.sum].lo_multiple % m_.registers[u.sum] == 0, "a sum in tiles starts inside of one");
     period_[u.sum] = m_.registers[u.sum];
     bind_axis(u.sum, axis_ranges_[u.sum].lo);
-    unit_.emplace(b_, job_.emulated_units);
+    unit_.emplace(b_, job_.emulated_tiles);
     const TileGrid grid = tile_grid(e_, m_);
     const int64_t points = m_.registers[u.rows];
     for (int64_t r = 0; r < grid.rows; ++r) {
@@ -207,6 +209,50 @@ void StageMatrix::add_products() {
 void StageMatrix::store_tiles() {
     each_accumulator([&](int t, llvm::Value* at, llvm::Value* stride) { unit_->store(t, at, stride); });
     if (!is_whole()) configure(whole_, whole_columns_);
+}
+
+void StageMatrix::enter_dots() {
+    if (!on_dots()) return;
+    const MatrixUnit& u = *m_.matrix;
+    slots_ = tile_slots(e_, u);
+    TW_CHECK(slots_ && va_ == u.columns && acc_type_ == DType::F32, "dot products without a product");
+    TW_CHECK(axis_ranges_[u.sum].lo_multiple % kDotStep == 0, "a sum of pairs starts inside of one");
+    period_[u.sum] = kDotStep;
+    bind_axis(u.sum, axis_ranges_[u.sum].lo);
+}
+
+llvm::Value* StageMatrix::packed(uint32_t slot, Coords p) {
+    for (size_t a = 0; a < n_axes_; ++a)
+        if (((access_mask_[slot] >> a) & 1) == 0) p[a] = 0;
+    llvm::Value*& known = packed_[{slot, p}];
+    if (known != nullptr) return known;
+    Coords odd = p;
+    odd[m_.matrix->sum] += 1;
+    const Expr offset = offset_at(slot, p);
+    TW_CHECK(simplify(offset_at(slot, odd) - offset, ranges_).is_constant(1),
+             "a factor of dot products has no pairs: {}", offset.text());
+    const Place& place = job_.accesses[slot];
+    llvm::Type* stored = storage_type(c_, place.storage, 0);
+    const auto align = llvm::Align(byte_size(place.storage));
+    if (!on_vector(access_mask_[slot])) {
+        auto* pair = annotate(b_.CreateAlignedLoad(b_.getInt32Ty(), element(stored, place.base, offset), align), place);
+        return known = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), pair);
+    }
+    const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
+    TW_CHECK(linear && linear->coefficient.is_constant(kDotStep), "a factor of dot products is not in pairs: {}",
+             offset.text());
+    llvm::Value* from = element(stored, place.base, linear->rest);
+    if (const Prefetch* next = prefetch_of(slot, PrefetchKind::Panel)) prefetch(from, next->bytes);
+    const VectorMemory memory{b_.getInt32Ty(), static_cast<int>(kDotStep) * static_cast<int>(byte_size(place.storage)),
+                              lanes_, job_.vector_bits};
+    if (llvm::Value* mask = lane_mask(p))
+        return known = emit_masked_load(b_, memory, from, mask, [&](llvm::Instruction* i) { annotate(i, place); });
+    llvm::Type* pairs = llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(lanes_));
+    return known = annotate(b_.CreateAlignedLoad(pairs, from, align), place);
+}
+
+llvm::Value* StageMatrix::add_dot(llvm::Value* sum, const Coords& p) {
+    return emit_dot(b_, sum, packed(slots_->left, p), packed(slots_->right, p), job_.emulated_dots);
 }
 
 }  // namespace tilewright::cpu

@@ -1,11 +1,13 @@
 #pragma once
-// Products of one stage on tile registers (MatrixUnit::tile). Internal to the stage emitter.
+// Products of one stage on tile registers (MatrixForm::Tile) or by dot products (MatrixForm::Dot). Internal to the
+// stage emitter.
 //
 // A register tile of 32 x 32 sums is 2 x 2 accumulators. A step of the reduction loads two tiles of each factor and
 // adds four products. After the last step the accumulators are stored to the task's frame, from where the epilogue
-// reads them as vectors along the columns.
+// reads them as vectors along the columns. Dot products have their accumulators in vectors, as multiply-adds do.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -20,7 +22,7 @@ class StageMatrix : public StagePrefetch {
     using StagePrefetch::StagePrefetch;
 
   protected:
-    bool on_tiles() const { return m_.matrix && m_.matrix->tile; }
+    bool on_tiles() const { return m_.matrix && m_.matrix->tile(); }
     /// Before the loops of the stage, and after them.
     void enter_tiles();
     void leave_tiles();
@@ -32,6 +34,14 @@ class StageMatrix : public StagePrefetch {
     /// Stores the accumulators to `sums_memory()`: vectors of the tile's points, in their order.
     void store_tiles();
     llvm::AllocaInst* sums_memory() const { return sums_; }
+
+    bool on_dots() const { return m_.matrix && m_.matrix->dot(); }
+    /// Before the loops of the stage.
+    void enter_dots();
+    /// Before a step of the reduction.
+    void start_dots() { packed_.clear(); }
+    /// The accumulator with the products of p and of the next point along the sum.
+    llvm::Value* add_dot(llvm::Value* sum, const Coords& p);
 
   private:
     /// The rows of one accumulator: the first point, and their number.
@@ -52,6 +62,8 @@ class StageMatrix : public StagePrefetch {
     /// The number of the register tile among those that share a panel, and how many these are; (null, 1): one.
     std::pair<llvm::Value*, int64_t> tile_number();
     Expr offset_at(uint32_t slot, const Coords& p);
+    /// The pair of an operand at p and at the next point along the sum, as i32, in every lane.
+    llvm::Value* packed(uint32_t slot, Coords p);
     void each_accumulator(const std::function<void(int, llvm::Value* at, llvm::Value* stride)>& body);
 
     std::optional<TileUnit> unit_;
@@ -61,6 +73,7 @@ class StageMatrix : public StagePrefetch {
     llvm::AllocaInst* sums_ = nullptr;
     std::vector<llvm::Value*> whole_;  ///< rows of the accumulators of a whole register tile
     size_t whole_columns_ = 1;
+    std::map<std::pair<uint32_t, Coords>, llvm::Value*> packed_;  ///< of this step
 };
 
 }  // namespace tilewright::cpu

@@ -3,6 +3,7 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include "backend/cpu/dot_unit.h"
 #include "backend/cpu/stage_emitter.h"
 
 namespace tilewright::cpu {
@@ -84,15 +85,6 @@ void TileUnit::store(int t, llvm::Value* to, llvm::Value* stride) {
     });
 }
 
-std::pair<llvm::Value*, llvm::Value*> TileUnit::widened(llvm::Value* pairs) {
-    llvm::Type* number = b_.getFloatTy();
-    if (auto* v = llvm::dyn_cast<llvm::FixedVectorType>(pairs->getType()))
-        number = llvm::FixedVectorType::get(number, v->getNumElements());
-    llvm::Value* even = b_.CreateShl(pairs, llvm::ConstantInt::get(pairs->getType(), 16));
-    llvm::Value* odd = b_.CreateAnd(pairs, llvm::ConstantInt::get(pairs->getType(), 0xffff0000U));
-    return {b_.CreateBitCast(even, number), b_.CreateBitCast(odd, number)};
-}
-
 void TileUnit::product(int acc, int left, int right) {
     if (!emulated_) {
         const auto number = [&](int t) { return b_.getInt8(static_cast<uint8_t>(t)); };
@@ -113,8 +105,8 @@ void TileUnit::product(int acc, int left, int right) {
             b_, b_.getInt64(0), b_.getInt64(static_cast<uint64_t>(shapes_[static_cast<size_t>(left)].row_bytes / 4)), 1,
             [&](llvm::Value* p) {
                 llvm::Value* at = b_.CreateGEP(b_.getInt32Ty(), row(left, m), p);
-                const auto x = widened(b_.CreateLoad(b_.getInt32Ty(), at));
-                const auto y = widened(b_.CreateAlignedLoad(pairs, row(right, p), align));
+                const auto x = widened_pairs(b_, b_.CreateLoad(b_.getInt32Ty(), at));
+                const auto y = widened_pairs(b_, b_.CreateAlignedLoad(pairs, row(right, p), align));
                 const auto add = [&](llvm::Value* sum, llvm::Value* a, llvm::Value* b) {
                     llvm::Value* wide = b_.CreateVectorSplat(kColumns, a);
                     b_.CreateStore(

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <utility>
 
 #include "tile/matrix.h"
 
@@ -40,8 +39,6 @@ class TileUnit {
   private:
     llvm::Value* row(int t, llvm::Value* number);
     void each_row(int t, const std::function<void(llvm::Value*)>& body);
-    /// Even and odd elements of packed pairs (i32 or a vector of them), as float.
-    std::pair<llvm::Value*, llvm::Value*> widened(llvm::Value* pairs);
 
     llvm::IRBuilder<>& b_;
     bool emulated_;

@@ -86,7 +86,7 @@ std::string KernelGenerator::declare_arguments() {
 
 bool KernelGenerator::has_groups() const {
     return std::any_of(tree_.computes.begin(), tree_.computes.end(),
-                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
+                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group(); });
 }
 
 void KernelGenerator::declare_buffers() {

@@ -22,7 +22,7 @@ namespace tilewright::cuda::test {
 inline bool on_four_warps(const TileProgram& p) {
     const Walk tree = walk(p);
     return std::any_of(tree.computes.begin(), tree.computes.end(),
-                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
+                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group(); });
 }
 
 /// The GPU of the process, and what compiles for it.

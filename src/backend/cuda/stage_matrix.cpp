@@ -25,7 +25,7 @@ std::string join(const std::vector<std::string>& parts) { return fmt::format("{}
 
 void StageValues::multiply() {
     const MatrixUnit& u = *job_.micro->matrix;
-    if (u.group) return multiply_group();
+    if (u.group()) return multiply_group();
     const auto factors = matrix_factors(e_, u);
     TW_CHECK(factors.has_value(), "a stage on a matrix unit is no product");
     const Expr length = local_range(u.sum);

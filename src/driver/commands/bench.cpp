@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cost/estimate.h"
 #include "cost/target.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
@@ -100,6 +101,7 @@ struct Peak {
     double gflops = 0;
     std::string of;  ///< "measured FMA"
     std::function<double(const Work&)> limit_ms;
+    bool calibrated = false;
 };
 
 Peak peak_of(const ModelOptions& o, int threads) {
@@ -113,8 +115,14 @@ Peak peak_of(const ModelOptions& o, int threads) {
     }
     Target target = current_target();
     target.workers = threads;
-    return {peak_gflops(target), target.calibrated ? "measured FMA" : "assumed (see `tilewright info --calibrate`) FMA",
-            [target](const Work& w) { return limit_of(w, target).ms; }};
+    const bool bf16 = o.precision == "bf16" && target.bf16_products();
+    return {peak_gflops(target) * (bf16 ? matrix_advantage(target) : 1),
+            std::string(target.calibrated ? "measured " : "assumed (see `tilewright info --calibrate`) ") +
+                (bf16 ? "bf16" : "FMA"),
+            [target, bf16](const Work& w) {
+                return limit_of({w.flops, w.bytes, bf16 ? w.flops : 0}, target).ms;
+            },
+            target.calibrated};
 }
 
 /// Of several runs with the same steps.
@@ -266,7 +274,7 @@ int command_bench(const BenchOptions& o) {
     j["gflops"] = gflops;
     j["peak_share"] = share;
     j["peak_gflops"] = peak.gflops;
-    j["peak_calibrated"] = peak.of == "measured FMA";
+    j["peak_calibrated"] = peak.calibrated;
     j["peak_rss_mb"] = peak_rss;
     j["counts"] = to_json(session.counts());
     std::map<std::string, double> passes;  // a pass may run twice

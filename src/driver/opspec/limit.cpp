@@ -97,7 +97,9 @@ Limit limit_of(const Work& work, const Target& target) {
         limit.gbps = b.gbps;
         break;
     }
-    const double compute = work.flops / limit.gflops * 1e-6, memory = work.bytes / limit.gbps * 1e-6;
+    limit.bf16 = work.bf16_flops > 0.5 * work.flops;
+    const double multiplied = work.flops - work.bf16_flops + work.bf16_flops / matrix_advantage(target);
+    const double compute = multiplied / limit.gflops * 1e-6, memory = work.bytes / limit.gbps * 1e-6;
     limit.compute = compute >= memory;
     limit.ms = std::max(compute, memory);
     return limit;

@@ -11,8 +11,9 @@
 namespace tilewright {
 
 struct Work {
-    double flops = 0;  ///< 2 per multiply-add of products and convolutions; other operations are not counted
-    double bytes = 0;  ///< that must be read and written at least once
+    double flops = 0;       ///< 2 per multiply-add of products and convolutions; other operations are not counted
+    double bytes = 0;       ///< that must be read and written at least once
+    double bf16_flops = 0;  ///< those of `flops` whose factors are stored in bf16
 };
 
 /// Bytes of the inputs, constants and outputs, each once; for tensors that are only partly read (rows of a gather,
@@ -25,7 +26,8 @@ struct Limit {
     /// The memory level that holds the bytes when the operator is run repeatedly: "L1", "L2", ..., "memory".
     std::string level;
     double gbps = 0;    ///< of that level, all threads used
-    double gflops = 0;  ///< peak of the threads used
+    double gflops = 0;  ///< multiply-add peak of the threads used
+    bool bf16 = false;  ///< most products are of bf16 numbers
 };
 /// The total read bandwidth of all workers of a target from a cache level or memory.
 struct Bandwidth {
@@ -38,7 +40,8 @@ struct Bandwidth {
 std::vector<Bandwidth> bandwidths(const Target& target);
 /// The multiply-add peak of all workers, f32.
 double peak_gflops(const Target& target);
-/// max(flops / the multiply-add peak, bytes / the bandwidth of the first level that holds all bytes).
+/// max(flops / the multiply-add peak, of bf16 numbers that of the matrix instructions, bytes / the bandwidth of the
+/// first level that holds all bytes).
 Limit limit_of(const Work& work, const Target& target);
 
 /// The estimate of the cost model (src/cost/estimate.h) for a compiled model: the sum over its kernels. Steps that are

@@ -34,7 +34,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out, 
             hold_transform(e, *transform, *vector, target.micro_lanes(), micro);
             return choice;
         }
-    if (choose_tile_micro(walks, choice)) return choice;
+    if (choose_tile_micro(walks, choice) || choose_dot_micro(walks, choice)) return choice;
     micro.vector_axis = choose_vector_axis(walks);
     micro.lanes = micro.vector_axis ? target.micro_lanes() : 1;
     choose_register_tile(walks, choice);

@@ -50,7 +50,8 @@ double product_cycles(const NominalRates& rates, const ProductShape& shape, cons
 }  // namespace
 
 ProductTile choose_product_tile(const ProductShape& shape, const Target& target) {
-    constexpr int64_t kElementBytes = 4;  // of the broadcast operand, assumed to be f32
+    NominalRates rates = target.nominal;
+    if (shape.latency > 0) rates.fma_latency = shape.latency;
     ProductTile best;
     double best_cost = 1e300;
     const double vector_bytes = 4.0 * target.micro_lanes();
@@ -62,10 +63,10 @@ ProductTile choose_product_tile(const ProductShape& shape, const Target& target)
         for (int64_t r = std::min(shape.rows, most); r >= 1; --r)
             for (int64_t q = std::min(shape.outer_rows, most / r); q >= 1; --q) {
                 // Every row is a separate stream.
-                if (points_in_fullest_set(q, shape.outer_stride * kElementBytes, r, shape.stride * kElementBytes) >
-                    target.nominal.l1_free_ways)
+                if (points_in_fullest_set(q, shape.outer_stride * shape.element_bytes, r,
+                                          shape.stride * shape.element_bytes) > target.nominal.l1_free_ways)
                     continue;
-                const double cost = product_cycles(target.nominal, shape, {c, q, r}, vector_bytes);
+                const double cost = product_cycles(rates, shape, {c, q, r}, vector_bytes);
                 const bool better =
                     cost < best_cost * 0.995 ||
                     (cost < best_cost * 1.005 && r * q * c > best.rows * best.outer_rows * best.columns);

@@ -17,7 +17,9 @@ struct ProductShape {
     int64_t outer_rows = 1, rows = 1;  ///< extents of the axes that share the tile
     /// Distances between rows of the broadcast operand, in elements.
     int64_t outer_stride = 0, stride = 0;
-    double steps = 1;  ///< points of the reduction
+    int64_t element_bytes = 4;  ///< of the broadcast operand
+    double latency = 0;         ///< cycles between additions to one sum; 0: a multiply-add's
+    double steps = 1;           ///< of the reduction: points, or pairs of them
 };
 
 /// The tile with the fewest cycles over the whole extents, tails included, among those that fit the registers. Of equal

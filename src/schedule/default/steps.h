@@ -19,10 +19,11 @@ std::optional<size_t> choose_vector_axis(const OperandWalks& w);
 /// own.
 std::optional<size_t> transform_vector_axis(const OperandWalks& w, const ConstantTransform& transform);
 
-/// Chooses the whole micro-kernel of a product on tile registers (MatrixUnit::tile), and its copied operands. False,
-/// with no change, where the target has none, or the product does not fit them: factors are not bf16, the reduction is
-/// dynamic or odd, there is one row, or the right factor is neither constant nor stored in pairs.
+/// Chooses the whole micro-kernel of a product on tile registers (MatrixForm::Tile), and its copied operands. False,
+/// with no change, where the target has none, or the product does not fit them (matrix_axes()).
 bool choose_tile_micro(const OperandWalks& w, StageChoice& choice);
+/// Likewise for MatrixForm::Dot.
+bool choose_dot_micro(const OperandWalks& w, StageChoice& choice);
 
 /// Sets Micro::registers and dependent fields (contraction, summed_rows, windows, transposed, strip). Requires
 /// micro.lanes and micro.vector_axis.

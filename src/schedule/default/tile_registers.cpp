@@ -3,65 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "program/analysis/contraction.h"
+#include "schedule/default/matrix_axes.h"
 #include "schedule/default/steps.h"
 #include "tile/matrix.h"
 
 namespace tilewright {
 
 namespace {
-
-/// The axes of a product on tile registers.
-struct TileAxes {
-    MatrixUnit unit{MatrixType::BF16, 0, 0, 0, false, true};
-    TileSlots slots;
-    std::optional<size_t> outer_rows;  ///< shares the register tile with the rows
-    int64_t step = 0;
-};
-
-bool is_bf16(const OperandWalks& w, uint32_t slot) {
-    return w.stages.values[w.e.accesses[slot].value].dtype == DType::BF16;
-}
-
-/// Columns: the innermost axis along which the result is contiguous and one factor does not move.
-std::optional<size_t> columns_of(const OperandWalks& w, const Contraction& c) {
-    for (size_t a = w.e.spatial; a-- > 0;) {
-        if (!w.result().unit(a) || !w.fixed(a) || w.extent(a) < kTileColumns) continue;
-        const bool first = w.walks[*c.factors[0].slot].depends(a), second = w.walks[*c.factors[1].slot].depends(a);
-        if (first != second) return a;
-    }
-    return std::nullopt;
-}
-
-std::optional<TileAxes> tile_axes(const OperandWalks& w) {
-    const auto c = contraction(w.e);
-    if (!c || !w.product || c->type != DType::F32) return std::nullopt;
-    if (!is_bf16(w, *c->factors[0].slot) || !is_bf16(w, *c->factors[1].slot)) return std::nullopt;
-    const auto columns = columns_of(w, *c);
-    if (!columns) return std::nullopt;
-    TileAxes t;
-    t.unit.columns = *columns;
-    const bool second = w.walks[*c->factors[1].slot].depends(*columns);
-    t.slots = {*c->factors[second ? 0 : 1].slot, *c->factors[second ? 1 : 0].slot};
-    const OperandWalk &left = w.walks[t.slots.left], &right = w.walks[t.slots.right];
-    std::vector<size_t> rows;
-    for (size_t a = w.e.spatial; a-- > 0;)
-        if (a != *columns && left.depends(a) && !right.depends(a) && left.strides[a] && w.extent(a) > 1)
-            rows.push_back(a);
-    if (rows.empty()) return std::nullopt;
-    t.unit.rows = rows[0];
-    if (rows.size() > 1 && w.fixed(rows[0]) && w.fixed(rows[1])) t.outer_rows = rows[1];
-    for (size_t r = w.axes(); r-- > w.e.spatial && t.step == 0;)
-        if (w.fixed(r) && left.depends(r) && right.depends(r)) {
-            t.unit.sum = r;
-            t.step = tile_step(w.extent(r));
-            if (t.step != 0 && !runs_along_sum(w.stages, w.e, t.slots.left, t.unit, t.step)) t.step = 0;
-        }
-    if (t.step == 0) return std::nullopt;
-    const bool constant = w.stages.is_constant(w.e.accesses[t.slots.right].value);
-    if (!constant && !pairs_along_sum(w.stages, w.e, t.slots.right, t.unit)) return std::nullopt;
-    return t;
-}
 
 // Measured on one core with AMX at 3.3 GHz: a product of r rows takes max(r, 9) cycles, a tile of 16 lines 8 cycles
 // from L1, a new configuration 180.
@@ -88,7 +36,7 @@ double tile_cost(int64_t rows, int64_t outer, int64_t columns, double steps, int
            q * static_cast<double>(rows) * c * kEpilogueVector + 40;
 }
 
-TileShapes choose_shapes(const OperandWalks& w, const TileAxes& t) {
+TileShapes choose_shapes(const OperandWalks& w, const MatrixAxes& t) {
     const double steps = w.sum_points() / static_cast<double>(t.step);
     const int64_t rows = w.extent(t.unit.rows), outer = t.outer_rows ? w.extent(*t.outer_rows) : 1;
     const int64_t columns = (w.extent(t.unit.columns) + kTileColumns - 1) / kTileColumns;
@@ -121,22 +69,14 @@ TileShapes choose_shapes(const OperandWalks& w, const TileAxes& t) {
 
 bool choose_tile_micro(const OperandWalks& w, StageChoice& choice) {
     if (!w.target.bf16_tiles() || w.target.gpu) return false;
-    const auto axes = tile_axes(w);
+    const auto axes = matrix_axes(w, MatrixForm::Tile);
     if (!axes) return false;
     Micro& micro = choice.micro;
     const TileShapes shapes = choose_shapes(w, *axes);
-    micro.matrix = axes->unit;
-    micro.vector_axis = axes->unit.columns;
-    micro.lanes = static_cast<int64_t>(kTileColumns);
     micro.registers[axes->unit.columns] = shapes.columns * kTileColumns;
     micro.registers[axes->unit.rows] = shapes.rows;
     if (axes->outer_rows) micro.registers[*axes->outer_rows] = shapes.outer;
-    micro.registers[axes->unit.sum] = axes->step;
-    choice.contraction = true;
-    choose_loop_order(w, choice);
-    // The reduction in tiles is innermost: a step of it is a run of the left factor.
-    std::stable_partition(micro.order.begin(), micro.order.end(), [&](size_t a) { return a != axes->unit.sum; });
-    if (!w.e.accesses[axes->slots.left].valid.empty()) choice.loads.push_back(axes->slots.left);
+    finish_matrix_micro(w, *axes, choice);
     return true;
 }
 

@@ -72,7 +72,7 @@ GpuWork GpuNest::work(const Micro& micro, std::vector<int64_t> tile, int ahead, 
     }
     w.memory_bytes += product_ ? result_bytes_ : stage_.result().bytes(tile) * trips;
     w.once_bytes = once_bytes_;
-    const bool in_flight = micro.matrix && micro.matrix->group && ahead > 2;
+    const bool in_flight = micro.matrix && micro.matrix->group() && ahead > 2;
     w.waits = std::max(1.0, steps / (in_flight ? ahead - 1 : ahead));
     if (micro.matrix && !in_flight) w.drains = steps;
     w.block_bytes = ahead * copy_bytes(tile);

@@ -110,7 +110,7 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p,
         if (!e.extents[a].is_constant(1)) return false;
     if (!e.extents[p.columns].is_constant() || !e.extents[p.sum].is_constant()) return false;
     if (guess(e.extents[p.rows]) < kGroupRows || guess(e.extents[p.sum]) < 2 * matrix_sum(*p.matrix)) return false;
-    const auto factors = matrix_factors(e, {*p.matrix, p.rows, p.columns, p.sum, true});
+    const auto factors = matrix_factors(e, {*p.matrix, p.rows, p.columns, p.sum, MatrixForm::Group});
     if (!factors) return false;
     const DType wanted = *p.matrix == MatrixType::F16    ? DType::F16
                          : *p.matrix == MatrixType::BF16 ? DType::BF16
@@ -151,7 +151,8 @@ Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& 
     m.registers[product.rows] = tiles.warp_rows;
     m.registers[product.columns] = tiles.warp_columns;
     if (product.matrix) {
-        m.matrix = MatrixUnit{*product.matrix, product.rows, product.columns, product.sum, product.group};
+        m.matrix = MatrixUnit{*product.matrix, product.rows, product.columns, product.sum,
+                              product.group ? MatrixForm::Group : MatrixForm::Warp};
         m.registers[product.sum] = product.group ? tiles.sum : std::min<int64_t>(tiles.sum, 32);
         return m;
     }

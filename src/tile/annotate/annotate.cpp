@@ -61,7 +61,7 @@ std::vector<size_t> axes_with_cuts(const std::vector<std::vector<Expr>>& cuts) {
 /// Of sums of products of floats.
 std::optional<Accumulators> derive_accumulators(const StageSite& s) {
     if (s.vector_reduces() || !is_float(s.expr->body.dtype()) || !contraction(*s.expr)) return std::nullopt;
-    if (s.on_tiles()) return std::nullopt;
+    if (s.on_tiles() || s.on_dots()) return std::nullopt;
     const std::vector<size_t> loops = s.order(true);
     if (loops.empty() || s.register_tile(loops.back()) > 1) return std::nullopt;
     const Accumulators several = accumulators_for(s.axes[loops.back()].extent);

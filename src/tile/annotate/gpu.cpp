@@ -30,8 +30,9 @@ class Walker : public Block {
     Walker(const TileProgram& program, const BlockLimits& limits, bool check)
         : Block(program, limits),
           check_(check),
-          groups_(std::any_of(tree_.computes.begin(), tree_.computes.end(),
-                              [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; })) {}
+          groups_(std::any_of(tree_.computes.begin(), tree_.computes.end(), [](const auto& c) {
+              return c.second->micro.matrix && c.second->micro.matrix->group();
+          })) {}
 
     void run() {
         const std::vector<Stmt>* body = &p_.body;
@@ -128,7 +129,7 @@ class Walker : public Block {
         TensorExpr rescaled;
         compute_job(c, path, phase, job, rescaled);
         if (job.expr->reducer != Reducer::None) unroll(c, job, out, what);
-        if (!c.micro.matrix || !c.micro.matrix->group) {
+        if (!c.micro.matrix || !c.micro.matrix->group()) {
             if (check_ && c.micro.annotations.overlap) fault(what, "only products of a warpgroup overlap");
             return;
         }
@@ -165,7 +166,7 @@ class Walker : public Block {
     /// Whether the threads go through the axis in a loop of their own, step by step.
     static bool loops_over(const StageJob& job, size_t a) {
         const Partition& p = job.share;
-        if (job.micro->matrix && p.warps != 0 && a == job.micro->matrix->sum) return !job.micro->matrix->group;
+        if (job.micro->matrix && p.warps != 0 && a == job.micro->matrix->sum) return !job.micro->matrix->group();
         return a >= job.expr->spatial && p.spread[a] != Spread::Columns && !(p.group > 1 && p.shared_axis == a);
     }
 
@@ -334,7 +335,7 @@ bool complete(const Walk& tree, const TileProgram& p) {
                const Micro& m = c.second->micro;
                const bool reduces = p.stages.primitives[c.second->stage].expr()->reducer != Reducer::None;
                return m.annotations.access && (!reduces || m.annotations.unroll) &&
-                      (!m.matrix || !m.matrix->group || m.annotations.overlap);
+                      (!m.matrix || !m.matrix->group() || m.annotations.overlap);
            });
 }
 

@@ -145,7 +145,7 @@ void StageAccess::add_up() {
         if (!matrix || a != job_.micro->matrix->sum) enter_reduction(a);
     if (!matrix)
         reads(e_.body, terms(), std::nullopt);
-    else if (job_.micro->matrix->group)
+    else if (job_.micro->matrix->group())
         multiply_group();
     else
         multiply();

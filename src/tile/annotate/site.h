@@ -46,7 +46,8 @@ struct StageSite {
 
     bool has_vector() const { return micro->vector_axis.has_value() && micro->lanes > 1; }
     bool vector_axis(size_t a) const { return has_vector() && *micro->vector_axis == a; }
-    bool on_tiles() const { return micro->matrix && micro->matrix->tile; }
+    bool on_tiles() const { return micro->matrix && micro->matrix->tile(); }
+    bool on_dots() const { return micro->matrix && micro->matrix->dot(); }
     bool vector_reduces() const { return has_vector() && *micro->vector_axis >= expr->spatial; }
     int64_t register_tile(size_t a) const;
     int64_t virtual_threads(size_t a) const;

@@ -1,0 +1,33 @@
+#include "backend/cpu/dot_unit.h"
+
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include "base/error.h"
+
+namespace tilewright::cpu {
+
+std::pair<llvm::Value*, llvm::Value*> widened_pairs(llvm::IRBuilder<>& b, llvm::Value* pairs) {
+    llvm::Type* number = b.getFloatTy();
+    if (auto* v = llvm::dyn_cast<llvm::FixedVectorType>(pairs->getType()))
+        number = llvm::FixedVectorType::get(number, v->getNumElements());
+    llvm::Value* even = b.CreateShl(pairs, llvm::ConstantInt::get(pairs->getType(), 16));
+    llvm::Value* odd = b.CreateAnd(pairs, llvm::ConstantInt::get(pairs->getType(), 0xffff0000U));
+    return {b.CreateBitCast(even, number), b.CreateBitCast(odd, number)};
+}
+
+llvm::Value* emit_dot(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left, llvm::Value* right, bool emulated) {
+    const auto lanes = llvm::cast<llvm::FixedVectorType>(sums->getType())->getNumElements();
+    if (emulated) {
+        const auto x = widened_pairs(b, left), y = widened_pairs(b, right);
+        sums = b.CreateIntrinsic(llvm::Intrinsic::fma, {sums->getType()}, {x.second, y.second, sums});
+        return b.CreateIntrinsic(llvm::Intrinsic::fma, {sums->getType()}, {x.first, y.first, sums});
+    }
+    TW_CHECK(lanes == 8 || lanes == 16, "no dot product of {} lanes", lanes);
+    llvm::Type* pairs = llvm::FixedVectorType::get(b.getBFloatTy(), 2 * lanes);
+    return b.CreateIntrinsic(
+        lanes == 16 ? llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512 : llvm::Intrinsic::x86_avx512bf16_dpbf16ps_256, {},
+        {sums, b.CreateBitCast(left, pairs), b.CreateBitCast(right, pairs)});
+}
+
+}  // namespace tilewright::cpu

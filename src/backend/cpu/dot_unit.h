@@ -1,0 +1,20 @@
+#pragma once
+// Vector instructions that add two products of bf16 numbers to every lane (AVX512_BF16), and code that does the same on
+// machines without them.
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <utility>
+
+namespace tilewright::cpu {
+
+/// Even and odd elements of packed pairs of bf16 (i32 or a vector of them), as float.
+std::pair<llvm::Value*, llvm::Value*> widened_pairs(llvm::IRBuilder<>& builder, llvm::Value* pairs);
+
+/// sums[n] + left[n].odd * right[n].odd + left[n].even * right[n].even, in this order (VDPBF16PS). `sums`: a vector of
+/// 8 or 16 floats; `left`, `right`: of as many pairs, i32. Emulated, each product is a fused multiply-add; subnormal
+/// numbers are then as the caller's mode has them, where the instruction takes them for 0.
+llvm::Value* emit_dot(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
+                      bool emulated);
+
+}  // namespace tilewright::cpu
