@@ -15,6 +15,7 @@
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
+#include "program/transform/integer_products.h"
 
 namespace tilewright {
 namespace {
@@ -76,6 +77,7 @@ Program program_of(const test::Golden& golden) {
 /// Passes before the start of rewrite_program and plan_program.
 const std::map<std::string, Program (*)(Program)> kOfLowering = {
     {"dead_code", [](Program p) { return eliminate_dead_code(std::move(p)); }},
+    {"integer_products", [](Program p) { return integer_products(std::move(p)); }},
     {"fold_constants", [](Program p) { return fold_constants(p); }},
     {"common_subexpressions", [](Program p) { return eliminate_dead_code(merge_common_subexpressions(std::move(p))); }},
     {"append_in_place",

@@ -35,6 +35,7 @@
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
+#include "program/transform/integer_products.h"
 
 namespace tilewright {
 
@@ -53,11 +54,12 @@ constexpr size_t kMostSamples = 6;
 /// What the passes read and write.
 struct State {
     std::optional<Model> model;
-    Program program;    ///< as the passes have left it, until `isolate_bodies`
-    Program lowered;    ///< before it was rewritten
-    Program reference;  ///< likewise, for Compilation::program
-    Program rewritten;  ///< for Compilation::rewritten
-    Program unplanned;  ///< what is planned again to confirm measurements
+    Program program;                   ///< as the passes have left it, until `isolate_bodies`
+    std::optional<Program> quantised;  ///< as lowered, for `reference`, if `integer_products` changed it
+    Program lowered;                   ///< before it was rewritten
+    Program reference;                 ///< likewise, for Compilation::program
+    Program rewritten;                 ///< for Compilation::rewritten
+    Program unplanned;                 ///< what is planned again to confirm measurements
     RewriteReport rewrites;
     OrchestrateOptions planning;           ///< from `isolate_bodies` on
     std::shared_ptr<Schedules> schedules;  ///< likewise
@@ -213,6 +215,21 @@ void tune_layouts(State& s, Unit& u, const joint::Options& options) {
     u.layouts = std::move(tuned.values);
 }
 
+void integer_products(State& s, bool reference) {
+    IntegerProducts report;
+    Program before = s.program;
+    s.program = tilewright::integer_products(std::move(s.program), &report);
+    if (reference && report.products > 0) s.quantised = std::move(before);
+}
+
+/// What results are compared with.
+Program reference_of(State& s) {
+    if (!s.quantised) return s.program;
+    Program p = merge_common_subexpressions(fold_constants(*s.quantised));
+    s.quantised.reset();
+    return eliminate_dead_code(std::move(p));
+}
+
 void append_in_place(State& s) {
     s.out->appends = tilewright::append_in_place(s.program);
     if (s.out->appends.empty())
@@ -241,12 +258,14 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     });
     pass({"dead_code", "expressions that no output needs are removed"},
          [&] { s.program = eliminate_dead_code(std::move(s.program)); });
+    pass({"integer_products", "quantised products become sums of bytes (VNNI)", !gpu && target_of(c).byte_dots()},
+         [&] { integer_products(s, o.reference); });
     pass({"fold_constants", "expressions of constants are computed"}, [&] { s.program = fold_constants(s.program); });
     pass({"common_subexpressions", "equal expressions become one"},
          [&] { s.program = eliminate_dead_code(merge_common_subexpressions(std::move(s.program))); });
     pass({"check_limits", "inputs, outputs and constants must fit in memory", true, true}, [&] {
         check_limits(s.program);
-        s.reference = o.reference ? s.program : without_contents(s.program);
+        s.reference = o.reference ? reference_of(s) : without_contents(s.program);
         s.lowered = s.program;  // contents of constants are shared
     });
 

@@ -21,10 +21,11 @@ struct CycleRates {
     };
     double ghz = 3;
     int workers = 1;
-    double fmas_per_cycle = 2;   ///< vectors
-    double dots_per_cycle = 0;   ///< vectors of bf16 dot products; 0: the target has none
-    double loads_per_cycle = 2;  ///< vectors
-    double fma_latency = 4;      ///< cycles
+    double fmas_per_cycle = 2;       ///< vectors
+    double dots_per_cycle = 0;       ///< vectors of bf16 dot products; 0: the target has none
+    double byte_dots_per_cycle = 0;  ///< likewise of bytes, as many as multiply-adds
+    double loads_per_cycle = 2;      ///< vectors
+    double fma_latency = 4;          ///< cycles
     double dispatch_cycles = 0;
     std::vector<Level> caches;  ///< from the first level
     Level memory;

@@ -14,16 +14,20 @@ constexpr double kNextStage = 8;  // cycles to enter a micro-kernel that follows
 
 }  // namespace
 
-bool multiplies_bf16(const StageModel& stage) {
-    return stage.product && std::none_of(stage.operands.begin(), stage.operands.end(), [](const OperandModel& o) {
-               return o.in_body && !o.result && o.element_bytes > 2;
-           });
+int64_t factor_bytes(const StageModel& stage) {
+    int64_t most = stage.product ? 1 : 4;
+    for (const OperandModel& o : stage.operands)
+        if (o.in_body && !o.result) most = std::max(most, o.element_bytes);
+    return most;
 }
 
-double matrix_advantage(const Target& target) {
+double matrix_advantage(const Target& target, int64_t factor_bytes) {
     double most = 1;
-    if (target.bf16_tiles()) most = std::max(most, target.tile_gflops_1.value / target.fma_gflops_1.value);
-    if (target.bf16_dots()) most = std::max(most, target.dot_gflops_1.value / target.fma_gflops_1.value);
+    if (factor_bytes == 2 && target.bf16_tiles())
+        most = std::max(most, target.tile_gflops_1.value / target.fma_gflops_1.value);
+    if (factor_bytes == 2 && target.bf16_dots())
+        most = std::max(most, target.dot_gflops_1.value / target.fma_gflops_1.value);
+    if (factor_bytes == 1 && target.byte_dots()) most = 4;
     return most;
 }
 
@@ -32,7 +36,7 @@ double lower_bound(const Program& stages, const Target& target, const Bindings& 
     double flops = 0, bytes = 0;
     for (const PrimitiveId s : stages.primitives.ids()) {
         const StageModel stage = stage_model(stages, s, bindings);
-        flops += stage.flops() / (multiplies_bf16(stage) ? matrix_advantage(target) : 1);
+        flops += stage.flops() / matrix_advantage(target, factor_bytes(stage));
     }
     const auto bytes_of = [&](ValueId v) {
         double n = static_cast<double>(byte_size(stages.values[v].dtype));

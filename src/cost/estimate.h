@@ -66,10 +66,11 @@ NestCost nest_cost(const StageModel& stage, const Nest& nest, const CycleRates& 
 double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, double steps,
                    const CycleRates& rates, bool clamped = false);
 
-/// Whether both factors of a product are stored in two bytes, as matrix instructions read them.
-bool multiplies_bf16(const StageModel& stage);
-/// How many products of bf16 the target's fastest instructions add while a multiply-add of f32 adds one; at least 1.
-double matrix_advantage(const Target& target);
+/// The bytes of the larger factor's elements; of a stage that is no product, 4.
+int64_t factor_bytes(const StageModel& stage);
+/// How many products of such factors the target's fastest instructions add while a multiply-add of f32 adds one; at
+/// least 1.
+double matrix_advantage(const Target& target, int64_t factor_bytes);
 
 /// A lower bound of a kernel's time in seconds: operations at the peak rate, or inputs and outputs once through memory.
 /// `warm`: operands start in the caches, so bytes count only if they exceed the largest cache.

@@ -102,6 +102,8 @@ struct Target {
     bool bf16_tiles() const { return native && has("amx-tile") && has("amx-bf16"); }
     /// Whether code may add two products of bf16 to a lane.
     bool bf16_dots() const { return native && has("avx512bf16"); }
+    /// Whether code may add four products of bytes, unsigned and signed, to a lane (VNNI).
+    bool byte_dots() const { return native && (has("avx512vnni") || has("avxvnni")); }
     /// Whether products of bf16 are faster than those of f32.
     bool bf16_products() const { return bf16_tiles() || bf16_dots(); }
     int lanes(DType t) const { return vector_bits / 8 / static_cast<int>(byte_size(t)); }

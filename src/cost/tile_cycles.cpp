@@ -66,15 +66,18 @@ class RegisterTileModel {
                vectors_ * (2 + s_.epilogue_operations / m_.fmas_per_cycle) + 2 * kTileOverhead;
     }
 
-    /// By dot products: as multiply-adds, with half of the steps. A left operand is a memory operand of the
-    /// instruction.
+    /// By dot products: as multiply-adds, with half or a quarter of the steps. A left operand is a memory operand of
+    /// the instruction.
     double dot_cycles(double steps) const {
         const auto columns = static_cast<double>(tile_[micro_.matrix->columns]);
         const double loads = vectors_ / columns + columns, instructions = vectors_ + columns + 2;
-        const double pairs = steps / kDotStep, dots = m_.dots_per_cycle > 0 ? m_.dots_per_cycle : m_.fmas_per_cycle / 4;
+        const bool bytes = micro_.matrix->type == MatrixType::I8;
+        const double rate = bytes ? m_.byte_dots_per_cycle : m_.dots_per_cycle;
+        const double dots = rate > 0 ? rate : m_.fmas_per_cycle / 4;  // emulated
+        const double pairs = steps / static_cast<double>(dot_step(micro_.matrix->type));
         const double together = std::max(1.0, kInstructionWindow / std::max(1.0, instructions * pairs));
-        const double step =
-            std::max({vectors_ / dots, loads / m_.loads_per_cycle, instructions / kIssueWidth, kDotLatency / together});
+        const double step = std::max({vectors_ / dots, loads / m_.loads_per_cycle, instructions / kIssueWidth,
+                                      (bytes ? m_.fma_latency : kDotLatency) / together});
         return pairs * step + end_cycles() + kTileOverhead;
     }
 

@@ -52,10 +52,10 @@ bool good_operand(const Access& a) {
 }
 
 bool good_product(const TensorExpr& e) {
-    if (!is_plain_product(e)) return false;
-    const ScalarNode& root = e.body[e.body.root()];
-    for (const ScalarId k : {root.a, root.b})
-        if (!good_operand(e.accesses[e.body[k].slot])) return false;
+    const auto c = contraction(e);
+    if (!c || !c->reads_widened()) return false;
+    for (const Contraction::Factor& f : c->factors)
+        if (!good_operand(e.accesses[*f.read])) return false;
     if (!e.output_index.empty()) return std::all_of(e.output_index.begin(), e.output_index.end(), plain_index);
     return true;
 }

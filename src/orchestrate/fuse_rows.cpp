@@ -19,7 +19,7 @@ constexpr int64_t kRowBytes = 512 * 1024;  // maximum bytes of one row's interme
 
 bool multiplies_two_values(const TensorExpr& e) {
     const auto c = contraction(e);
-    return c && c->reads_plainly() && e.accesses[*c->factors[0].slot].value != e.accesses[*c->factors[1].slot].value;
+    return c && c->reads_widened() && e.accesses[*c->factors[0].read].value != e.accesses[*c->factors[1].read].value;
 }
 
 /// Per output dimension, the axis that indexes it; kNoAxis: none (it has one element). Nothing where an index is

@@ -17,6 +17,7 @@
 #include "program/constant_transform.h"
 #include "program/transform/axes.h"
 #include "program/transform/tidy.h"
+#include "tile/matrix.h"
 
 namespace tilewright {
 
@@ -474,7 +475,8 @@ void split_blocked_axes(TensorExpr& e, std::optional<size_t> keep) {
 }
 
 /// The order in which the micro-kernel reads a constant operand, as a layout: [spatial..., v / block, reductions..., v
-/// % block]. Tile registers read pairs along their sum s: [spatial..., v / block, ..., s / 2, v % block, s % 2].
+/// % block]. Matrix instructions read groups along their sum s, pairs of bf16 or four bytes:
+/// [spatial..., v / block, ..., s / 2, v % block, s % 2].
 std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const Shape& shape, const Micro& micro) {
     const size_t vector = *micro.vector_axis;
     Layout layout;
@@ -527,7 +529,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
                 dims.push_back({vector});
                 dims.push_back({vector, true});
             } else if (micro.matrix && parts[k].axis == micro.matrix->sum) {
-                layout.primitives.emplace_back(layout::Split{dims.size(), 2});
+                layout.primitives.emplace_back(layout::Split{dims.size(), dot_step(micro.matrix->type)});
                 dims.push_back({parts[k].axis});
                 dims.push_back({parts[k].axis, false, true});
             } else {

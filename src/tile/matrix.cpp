@@ -1,6 +1,7 @@
 #include "tile/matrix.h"
 
 #include <algorithm>
+#include <set>
 
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
@@ -16,6 +17,8 @@ std::string_view to_string(MatrixType t) {
             return "f16";
         case MatrixType::BF16:
             return "bf16";
+        case MatrixType::I8:
+            return "i8";
     }
     return "?";
 }
@@ -38,7 +41,7 @@ int64_t matrix_sum(MatrixType t) { return t == MatrixType::TF32 ? 8 : 16; }
 
 std::optional<MatrixFactors> matrix_factors(const TensorExpr& e, const MatrixUnit& unit) {
     const auto c = contraction(e);
-    if (!c || c->type != DType::F32) return std::nullopt;
+    if (!c || c->type != (unit.type == MatrixType::I8 ? DType::I32 : DType::F32)) return std::nullopt;
     const auto fits = [&](ScalarId left, ScalarId right) {
         return moves_along(e, e.body, left, unit.rows) && !moves_along(e, e.body, left, unit.columns) &&
                moves_along(e, e.body, right, unit.columns) && !moves_along(e, e.body, right, unit.rows) &&
@@ -74,9 +77,10 @@ int64_t tile_step(int64_t extent) {
 std::optional<TileSlots> tile_slots(const TensorExpr& e, const MatrixUnit& unit) {
     const auto factors = matrix_factors(e, unit);
     if (!factors) return std::nullopt;
-    const ScalarNode &left = e.body[factors->left], &right = e.body[factors->right];
-    if (left.op != ScalarOp::Access || right.op != ScalarOp::Access) return std::nullopt;
-    return TileSlots{left.slot, right.slot};
+    const auto c = contraction(e);
+    const auto read = [&](ScalarId factor) { return c->factors[c->factors[0].node == factor ? 0 : 1].read; };
+    if (!read(factors->left) || !read(factors->right)) return std::nullopt;
+    return TileSlots{*read(factors->left), *read(factors->right)};
 }
 
 bool runs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t step) {
@@ -89,8 +93,9 @@ bool runs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, c
 bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t lanes) {
     const Access& a = e.accesses[slot];
     const auto across = lane_stride(stages, e, a.value, a.index, unit.columns, static_cast<int>(lanes));
-    const auto along = lane_stride(stages, e, a.value, a.index, unit.sum, 2);
-    return across && across->is_constant(2) && along && along->is_constant(1);
+    const int64_t step = dot_step(unit.type);
+    const auto along = lane_stride(stages, e, a.value, a.index, unit.sum, static_cast<int>(step));
+    return across && across->is_constant(step) && along && along->is_constant(1);
 }
 
 std::string matrix_operand_fault(const TileProgram& program, const Compute& compute) {
@@ -100,8 +105,12 @@ std::string matrix_operand_fault(const TileProgram& program, const Compute& comp
     const std::string of(m.matrix->tile() ? "tile registers" : "dot products");
     if (!slots) return "the factors of " + of + " are plain reads";
     const auto type = [&](uint32_t slot) { return program.stages.values[e.accesses[slot].value].dtype; };
-    if (m.matrix->type != MatrixType::BF16 || type(slots->left) != DType::BF16 || type(slots->right) != DType::BF16)
+    const std::set<DType> stored = {type(slots->left), type(slots->right)};
+    if (m.matrix->type == MatrixType::I8 && m.matrix->dot()) {
+        if (stored != std::set{DType::U8, DType::I8}) return "one factor of dot products of bytes is u8, the other i8";
+    } else if (m.matrix->type != MatrixType::BF16 || stored != std::set{DType::BF16}) {
         return "the factors of " + of + " are stored in bf16";
+    }
     const Walk tree = walk(program);
     const auto loaded = [&](uint32_t slot) {
         return std::any_of(tree.loads.begin(), tree.loads.end(),

@@ -35,8 +35,8 @@ TileGrid tile_grid(const TensorExpr& e, const Micro& micro);
 /// a quarter of it.
 int64_t tile_step(int64_t extent);
 
-/// Products that MatrixForm::Dot adds to a lane.
-inline constexpr int64_t kDotStep = 2;
+/// Products that MatrixForm::Dot adds to a lane: those of 4 bytes.
+inline int64_t dot_step(MatrixType t) { return t == MatrixType::I8 ? 4 : 2; }
 
 /// The factors of a product with MatrixForm::Tile or Dot, as accesses.
 struct TileSlots {
@@ -46,7 +46,8 @@ std::optional<TileSlots> tile_slots(const TensorExpr& e, const MatrixUnit& unit)
 /// Whether the left factor has runs of `step` contiguous elements along the sum; of tile registers, also rows a uniform
 /// stride apart.
 bool runs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t step);
-/// Whether the right factor has pairs along the sum, `lanes` columns of them contiguous: [k / 2, n, k % 2] ("VNNI").
+/// Whether the right factor has groups of `dot_step` elements along the sum, `lanes` columns of them contiguous:
+/// [k / 2, n, k % 2], in bytes [k / 4, n, k % 4] ("VNNI").
 bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, const MatrixUnit& unit, int64_t lanes);
 /// Why the operands in memory of a Compute with MatrixForm::Tile or Dot do not fit it; empty: they do.
 std::string matrix_operand_fault(const TileProgram& program, const Compute& compute);
@@ -55,7 +56,8 @@ std::string matrix_operand_fault(const TileProgram& program, const Compute& comp
 struct MatrixFactors {
     ScalarId left, right;
 };
-/// Returns nothing unless the expression is a sum of products of f32 numbers in which one factor depends on the rows
+/// Returns nothing unless the expression is a sum of products of f32 numbers, for MatrixType::I8 of 32-bit integers, in
+/// which one factor depends on the rows
 /// and the other on the columns only. A factor may be any expression; it is evaluated before the multiplication.
 ///     sum_k relu(x[m,k]) * w[n,k], rows m, columns n:  left relu(x[m,k]), right w[n,k]
 std::optional<MatrixFactors> matrix_factors(const TensorExpr& e, const MatrixUnit& unit);

@@ -398,16 +398,16 @@ class Parser {
         return axes;
     }
 
-    /// "f16 [m n k]", "f16 group [m n k]", "bf16 tile [m n k]", "bf16 dot [m n k]"
+    /// "f16 [m n k]", "f16 group [m n k]", "bf16 tile [m n k]", "bf16 dot [m n k]", "i8 dot [m n k]"
     MatrixUnit matrix(PrimitiveId s) {
         MatrixUnit unit;
         bool known = false;
-        for (const MatrixType t : {MatrixType::TF32, MatrixType::F16, MatrixType::BF16})
+        for (const MatrixType t : {MatrixType::TF32, MatrixType::F16, MatrixType::BF16, MatrixType::I8})
             if (!known && text_.eat_word(to_string(t))) {
                 unit.type = t;
                 known = true;
             }
-        if (!known) text_.fail_expected("tf32, f16 or bf16");
+        if (!known) text_.fail_expected("tf32, f16, bf16 or i8");
         for (const MatrixForm form : {MatrixForm::Group, MatrixForm::Tile, MatrixForm::Dot})
             if (unit.form == MatrixForm::Warp && text_.eat_word(to_string(form))) unit.form = form;
         text_.expect("[");

@@ -56,7 +56,8 @@ std::string_view to_string(Padding p);
 enum class MatrixType : uint8_t {
     TF32,  ///< 10 bits of mantissa, the exponents of f32
     F16,
-    BF16
+    BF16,
+    I8  ///< one operand U8, the other I8, nothing rounded; it adds up in 32-bit integers
 };
 std::string_view to_string(MatrixType t);
 
@@ -69,8 +70,9 @@ enum class MatrixForm {
     /// On the tile registers of a CPU (Intel AMX). Both factors are read where they lie: the left one in runs along the
     /// sum, the right one in pairs along the sum (tile/matrix.h). Columns are the vector axis.
     Tile,
-    /// Vector instructions of a CPU that add two products to every lane (AVX512_BF16): rows times vectors of columns,
-    /// as with multiply-adds. Factors lie as for Tile, in runs and pairs of two.
+    /// Vector instructions of a CPU that add two products of bf16 (AVX512_BF16) or four of 8-bit integers (VNNI) to
+    /// every lane: rows times vectors of columns, as with multiply-adds. Factors lie as for Tile, in runs and groups of
+    /// two or four.
     Dot,
 };
 /// As in the text of tile programs; of Warp, nothing.

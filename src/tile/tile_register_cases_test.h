@@ -146,14 +146,40 @@ load 0 access 0 layout "" padding local
 compute 0 vector n lanes 16 matrix bf16 dot [w n k] registers [h=2 w=5 n=32 k=2] order [n h w kh kw k] padding partition)TW"));
 }
 
+/// One factor of u8, the other of i8, in both orders.
+inline void dot_products_of_bytes_have_tails_of_rows_and_columns(Collector& right) {
+    struct Shape {
+        const char* m;
+        int n, k, block, rows, lanes;
+    };
+    for (const Shape& s :
+         {Shape{"23", 40, 20, 32, 12, 16}, Shape{"13", 23, 48, 16, 6, 8}, Shape{"$m", 33, 12, 16, 5, 8}})
+        for (const bool left_signed : {false, true})
+            right(
+                kernel(fmt::format(R"TW(program product {{
+  input a: {5}[{0}, {2}]
+  input b: {6}[{4}, {7}, {3}, 4]
+  c: i32[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(i32(@0), i32(@1)) then sub(acc, 3:i32) where @0 = a[i0, i2], @1 = b[i1 // {3}, i2 // 4, i1 % {3}, i2 % 4]  ; c ""
+  output c
+}})TW",
+                                   s.m, s.n, s.k, s.block, (s.n + s.block - 1) / s.block, left_signed ? "i8" : "u8",
+                                   left_signed ? "u8" : "i8", s.k / 4),
+                       fmt::format("axes m=\"{}\" n=\"{}\" k=\"{}\"\nstage 0 over [m n k]\ncompute 0 vector n lanes {} "
+                                   "matrix i8 dot [m n k] registers [m={} n={} k=4] order [n m k] padding partition",
+                                   s.m, s.n, s.k, s.lanes, s.rows, s.block)),
+                std::string(s.m) != "$m" ? std::vector<Sizes>{{}} : all_of("m", {1, 5, 13}));
+}
+
 inline std::vector<Group> of_dot_products() {
-    Collector tails, partial, windows;
+    Collector tails, partial, windows, bytes;
+    dot_products_of_bytes_have_tails_of_rows_and_columns(bytes);
     dot_products_have_tails_of_rows_and_columns(tails);
     partial_sums_of_dot_products_are_kept_in_the_result(partial);
     windows_of_dot_products_share_a_padded_copy(windows);
     return {{"dot_products_have_tails_of_rows_and_columns", tails.cases},
             {"partial_sums_of_dot_products_are_kept_in_the_result", partial.cases},
-            {"windows_of_dot_products_share_a_padded_copy", windows.cases}};
+            {"windows_of_dot_products_share_a_padded_copy", windows.cases},
+            {"dot_products_of_bytes_have_tails_of_rows_and_columns", bytes.cases}};
 }
 
 inline std::vector<Group> on_tile_registers() {

@@ -331,14 +331,15 @@ class Verifier {
         if (m.vector_axis != u.columns || m.lanes < 2)
             fault("{}: the vector axis of dot products is their columns", what);
         for (size_t a = e.spatial; a < e.extents.size(); ++a) {
-            const int64_t tile = a < m.registers.size() ? m.registers[a] : 1, step = a == u.sum ? kDotStep : 1;
+            const int64_t tile = a < m.registers.size() ? m.registers[a] : 1, step = a == u.sum ? dot_step(u.type) : 1;
             if (tile != step)
                 fault("{}: dot products have steps of {} along {}, not {}", what, step, stage_axis(compute.stage, a),
                       tile);
         }
         const Expr sum = e.extents[u.sum];
-        if (!sum.is_constant() || sum.constant() % kDotStep != 0)
-            fault("{}: the extent of {} is not a multiple of {}", what, stage_axis(compute.stage, u.sum), kDotStep);
+        if (!sum.is_constant() || sum.constant() % dot_step(u.type) != 0)
+            fault("{}: the extent of {} is not a multiple of {}", what, stage_axis(compute.stage, u.sum),
+                  dot_step(u.type));
         const std::string operands = matrix_operand_fault(p_, compute);
         if (!operands.empty()) fault("{}: {}", what, operands);
     }

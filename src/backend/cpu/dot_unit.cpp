@@ -16,7 +16,8 @@ std::pair<llvm::Value*, llvm::Value*> widened_pairs(llvm::IRBuilder<>& b, llvm::
     return {b.CreateBitCast(even, number), b.CreateBitCast(odd, number)};
 }
 
-llvm::Value* emit_dot(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left, llvm::Value* right, bool emulated) {
+llvm::Value* emit_dot_bf16(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
+                           bool emulated) {
     const auto lanes = llvm::cast<llvm::FixedVectorType>(sums->getType())->getNumElements();
     if (emulated) {
         const auto x = widened_pairs(b, left), y = widened_pairs(b, right);
@@ -28,6 +29,25 @@ llvm::Value* emit_dot(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left
     return b.CreateIntrinsic(
         lanes == 16 ? llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512 : llvm::Intrinsic::x86_avx512bf16_dpbf16ps_256, {},
         {sums, b.CreateBitCast(left, pairs), b.CreateBitCast(right, pairs)});
+}
+
+llvm::Value* emit_dot_bytes(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
+                            bool emulated) {
+    llvm::Type* type = sums->getType();
+    const auto lanes = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
+    if (emulated) {
+        const auto bits = [&](uint64_t n) { return llvm::ConstantInt::get(type, n); };
+        for (uint64_t k = 0; k < 4; ++k) {
+            llvm::Value* x = b.CreateAnd(b.CreateLShr(left, bits(8 * k)), bits(255));
+            llvm::Value* y = b.CreateAShr(b.CreateShl(right, bits(24 - 8 * k)), bits(24));
+            sums = b.CreateAdd(sums, b.CreateMul(x, y));
+        }
+        return sums;
+    }
+    TW_CHECK(lanes == 8 || lanes == 16, "no dot product of {} lanes", lanes);
+    return b.CreateIntrinsic(
+        lanes == 16 ? llvm::Intrinsic::x86_avx512_vpdpbusd_512 : llvm::Intrinsic::x86_avx512_vpdpbusd_256, {},
+        {sums, left, right});
 }
 
 }  // namespace tilewright::cpu

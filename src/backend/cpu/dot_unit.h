@@ -1,6 +1,6 @@
 #pragma once
-// Vector instructions that add two products of bf16 numbers to every lane (AVX512_BF16), and code that does the same on
-// machines without them.
+// Vector instructions that add two products of bf16 numbers (AVX512_BF16) or four of bytes (VNNI) to every lane, and
+// code that does the same on machines without them.
 
 #include <llvm/IR/IRBuilder.h>
 
@@ -14,7 +14,12 @@ std::pair<llvm::Value*, llvm::Value*> widened_pairs(llvm::IRBuilder<>& builder, 
 /// sums[n] + left[n].odd * right[n].odd + left[n].even * right[n].even, in this order (VDPBF16PS). `sums`: a vector of
 /// 8 or 16 floats; `left`, `right`: of as many pairs, i32. Emulated, each product is a fused multiply-add; subnormal
 /// numbers are then as the caller's mode has them, where the instruction takes them for 0.
-llvm::Value* emit_dot(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
-                      bool emulated);
+llvm::Value* emit_dot_bf16(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
+                           bool emulated);
+
+/// sums[n] + the products of four unsigned bytes of `left[n]` and four signed bytes of `right[n]`, modulo 2^32
+/// (VPDPBUSD). All are vectors of 8 or 16 x i32.
+llvm::Value* emit_dot_bytes(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
+                            bool emulated);
 
 }  // namespace tilewright::cpu

@@ -366,6 +366,7 @@ class KernelEmitter {
         job.vector_bits = target_.vector_bits;
         job.emulated_tiles = !target_.bf16_tiles();
         job.emulated_dots = !target_.bf16_dots();
+        job.emulated_bytes = !target_.byte_dots();
         job.expr = stage.expr();
         job.micro = &compute.micro;
         for (const size_t a : p_.stage_axes[compute.stage]) job.ranges.push_back(ranges_[a]);

@@ -497,7 +497,7 @@ class StageEmitter : public StageMatrix {
         start_dots();
         const std::vector<Coords> steps = points(true);
         for (const Coords& s : steps) {
-            if (on_dots() && s[m_.matrix->sum] % kDotStep != 0) continue;
+            if (on_dots() && s[m_.matrix->sum] % dot_step(m_.matrix->type) != 0) continue;
             for (size_t i = 0; i < tile_points_.size(); ++i) {
                 Coords p = tile_points_[i];
                 for (size_t a = e_.spatial; a < n_axes_; ++a) p[a] = s[a];

@@ -58,7 +58,8 @@ struct StageJob {
     std::optional<size_t> rescale;    ///< access of `expr` whose element scales the partial sums
     int vector_bits = 256;            ///< of a register
     bool emulated_tiles = false;      ///< tile registers are memory (tile_unit.h)
-    bool emulated_dots = false;       ///< dot products are multiply-adds (dot_unit.h)
+    bool emulated_dots = false;       ///< dot products of bf16 are multiply-adds (dot_unit.h)
+    bool emulated_bytes = false;      ///< likewise those of bytes
 };
 
 /// Emits the stage at the builder's insertion point and leaves the builder after it. `vars` holds bindings of symbols,

@@ -215,9 +215,9 @@ void StageMatrix::enter_dots() {
     if (!on_dots()) return;
     const MatrixUnit& u = *m_.matrix;
     slots_ = tile_slots(e_, u);
-    TW_CHECK(slots_ && va_ == u.columns && acc_type_ == DType::F32, "dot products without a product");
-    TW_CHECK(axis_ranges_[u.sum].lo_multiple % kDotStep == 0, "a sum of pairs starts inside of one");
-    period_[u.sum] = kDotStep;
+    TW_CHECK(slots_ && va_ == u.columns, "dot products without a product");
+    TW_CHECK(axis_ranges_[u.sum].lo_multiple % dot_step(u.type) == 0, "a sum of dot products starts inside of one");
+    period_[u.sum] = dot_step(u.type);
     bind_axis(u.sum, axis_ranges_[u.sum].lo);
 }
 
@@ -226,11 +226,12 @@ llvm::Value* StageMatrix::packed(uint32_t slot, Coords p) {
         if (((access_mask_[slot] >> a) & 1) == 0) p[a] = 0;
     llvm::Value*& known = packed_[{slot, p}];
     if (known != nullptr) return known;
-    Coords odd = p;
-    odd[m_.matrix->sum] += 1;
+    const int64_t step = dot_step(m_.matrix->type);
+    Coords last = p;
+    last[m_.matrix->sum] += step - 1;
     const Expr offset = offset_at(slot, p);
-    TW_CHECK(simplify(offset_at(slot, odd) - offset, ranges_).is_constant(1),
-             "a factor of dot products has no pairs: {}", offset.text());
+    TW_CHECK(simplify(offset_at(slot, last) - offset, ranges_).is_constant(step - 1),
+             "a factor of dot products is not contiguous along the sum: {}", offset.text());
     const Place& place = job_.accesses[slot];
     llvm::Type* stored = storage_type(c_, place.storage, 0);
     const auto align = llvm::Align(byte_size(place.storage));
@@ -239,12 +240,11 @@ llvm::Value* StageMatrix::packed(uint32_t slot, Coords p) {
         return known = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), pair);
     }
     const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
-    TW_CHECK(linear && linear->coefficient.is_constant(kDotStep), "a factor of dot products is not in pairs: {}",
+    TW_CHECK(linear && linear->coefficient.is_constant(step), "a factor of dot products is not in groups: {}",
              offset.text());
     llvm::Value* from = element(stored, place.base, linear->rest);
     if (const Prefetch* next = prefetch_of(slot, PrefetchKind::Panel)) prefetch(from, next->bytes);
-    const VectorMemory memory{b_.getInt32Ty(), static_cast<int>(kDotStep) * static_cast<int>(byte_size(place.storage)),
-                              lanes_, job_.vector_bits};
+    const VectorMemory memory{b_.getInt32Ty(), 4, lanes_, job_.vector_bits};
     if (llvm::Value* mask = lane_mask(p))
         return known = emit_masked_load(b_, memory, from, mask, [&](llvm::Instruction* i) { annotate(i, place); });
     llvm::Type* pairs = llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(lanes_));
@@ -252,7 +252,10 @@ llvm::Value* StageMatrix::packed(uint32_t slot, Coords p) {
 }
 
 llvm::Value* StageMatrix::add_dot(llvm::Value* sum, const Coords& p) {
-    return emit_dot(b_, sum, packed(slots_->left, p), packed(slots_->right, p), job_.emulated_dots);
+    llvm::Value *left = packed(slots_->left, p), *right = packed(slots_->right, p);
+    if (m_.matrix->type == MatrixType::BF16) return emit_dot_bf16(b_, sum, left, right, job_.emulated_dots);
+    if (job_.accesses[slots_->left].storage == DType::I8) std::swap(left, right);
+    return emit_dot_bytes(b_, sum, left, right, job_.emulated_bytes);
 }
 
 }  // namespace tilewright::cpu

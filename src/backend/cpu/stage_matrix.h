@@ -40,7 +40,7 @@ class StageMatrix : public StagePrefetch {
     void enter_dots();
     /// Before a step of the reduction.
     void start_dots() { packed_.clear(); }
-    /// The accumulator with the products of p and of the next point along the sum.
+    /// The accumulator with the products of p and of the next points along the sum.
     llvm::Value* add_dot(llvm::Value* sum, const Coords& p);
 
   private:
@@ -62,7 +62,7 @@ class StageMatrix : public StagePrefetch {
     /// The number of the register tile among those that share a panel, and how many these are; (null, 1): one.
     std::pair<llvm::Value*, int64_t> tile_number();
     Expr offset_at(uint32_t slot, const Coords& p);
-    /// The pair of an operand at p and at the next point along the sum, as i32, in every lane.
+    /// The 4 bytes of an operand at p and at the next points along the sum, as i32, in every lane.
     llvm::Value* packed(uint32_t slot, Coords p);
     void each_accumulator(const std::function<void(int, llvm::Value* at, llvm::Value* stride)>& body);
 

@@ -38,7 +38,8 @@ Work work_of(const TileProgram& kernel, const Bindings& sizes, double& operation
         const StageModel model = stage_model(p, s, sizes);
         operations += model.flops();
         if (model.product) work.flops += model.flops();
-        if (multiplies_bf16(model)) work.bf16_flops += model.flops();
+        if (model.product && factor_bytes(model) == 2) work.bf16_flops += model.flops();
+        if (model.product && factor_bytes(model) == 1) work.byte_flops += model.flops();
         const std::vector<Access>& accesses = p.primitives[s].expr()->accesses;
         const auto read = [&](ValueId v, const OperandModel& o) {
             double whole = static_cast<double>(o.element_bytes), part = o.elements(model.extents);

@@ -199,11 +199,9 @@ std::string not_fused_text(const KernelNote& k) {
 }
 
 std::string kernel_text(const Report& r, const KernelNote& k, size_t position, double all) {
-    std::string s = fmt::format("{:>6} {:>10.1f} {:>5.1f}% {:>6.0f}%  {:<8}", position, k.us(), 100 * k.us() / all,
-                                100 * k.limit.ms * 1e3 / std::max(1e-9, k.us()),
-                                !k.limit.compute ? k.limit.level
-                                : k.limit.bf16   ? "bf16"
-                                                 : "FMA");
+    std::string s =
+        fmt::format("{:>6} {:>10.1f} {:>5.1f}% {:>6.0f}%  {:<8}", position, k.us(), 100 * k.us() / all,
+                    100 * k.limit.ms * 1e3 / std::max(1e-9, k.us()), k.limit.compute ? k.limit.unit : k.limit.level);
     if (k.in_model_us || k.alone_us) s += fmt::format("  estimate {:.1f} us", k.estimate_us);
     if (k.in_model_us && k.alone_us) s += fmt::format(", alone {:.1f} us", *k.alone_us);
     s += fmt::format("  code {}\n", k.code);

@@ -97,8 +97,11 @@ Limit limit_of(const Work& work, const Target& target) {
         limit.gbps = b.gbps;
         break;
     }
-    limit.bf16 = work.bf16_flops > 0.5 * work.flops;
-    const double multiplied = work.flops - work.bf16_flops + work.bf16_flops / matrix_advantage(target);
+    if (work.bf16_flops > 0.5 * work.flops) limit.unit = "bf16";
+    if (work.byte_flops > 0.5 * work.flops) limit.unit = "int8";
+    const double multiplied = work.flops - work.bf16_flops - work.byte_flops +
+                              work.bf16_flops / matrix_advantage(target, 2) +
+                              work.byte_flops / matrix_advantage(target, 1);
     const double compute = multiplied / limit.gflops * 1e-6, memory = work.bytes / limit.gbps * 1e-6;
     limit.compute = compute >= memory;
     limit.ms = std::max(compute, memory);

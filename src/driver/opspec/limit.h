@@ -11,9 +11,10 @@
 namespace tilewright {
 
 struct Work {
-    double flops = 0;       ///< 2 per multiply-add of products and convolutions; other operations are not counted
-    double bytes = 0;       ///< that must be read and written at least once
-    double bf16_flops = 0;  ///< those of `flops` whose factors are stored in bf16
+    double flops = 0;  ///< 2 per multiply-add of products and convolutions; other operations are not counted
+    double bytes = 0;  ///< that must be read and written at least once
+    /// Those of `flops` whose factors are stored in two bytes (bf16) and in one.
+    double bf16_flops = 0, byte_flops = 0;
 };
 
 /// Bytes of the inputs, constants and outputs, each once; for tensors that are only partly read (rows of a gather,
@@ -25,9 +26,9 @@ struct Limit {
     bool compute = true;  ///< limited by multiply-adds, not memory
     /// The memory level that holds the bytes when the operator is run repeatedly: "L1", "L2", ..., "memory".
     std::string level;
-    double gbps = 0;    ///< of that level, all threads used
-    double gflops = 0;  ///< multiply-add peak of the threads used
-    bool bf16 = false;  ///< most products are of bf16 numbers
+    double gbps = 0;           ///< of that level, all threads used
+    double gflops = 0;         ///< multiply-add peak of the threads used
+    std::string unit = "FMA";  ///< of most products: "FMA", "bf16", "int8"
 };
 /// The total read bandwidth of all workers of a target from a cache level or memory.
 struct Bandwidth {

@@ -8,7 +8,11 @@ namespace {
 
 Contraction::Factor factor(const ScalarBody& body, ScalarId node) {
     const ScalarNode& n = body[node];
-    return {node, n.op == ScalarOp::Access ? std::optional(n.slot) : std::nullopt};
+    if (n.op == ScalarOp::Access) return {node, n.slot, n.slot};
+    if (n.op != ScalarOp::Cast || n.dtype != DType::I32) return {node, std::nullopt, std::nullopt};
+    const ScalarNode& from = body[n.a];
+    const bool byte = from.op == ScalarOp::Access && (from.dtype == DType::U8 || from.dtype == DType::I8);
+    return {node, std::nullopt, byte ? std::optional(from.slot) : std::nullopt};
 }
 
 }  // namespace
@@ -31,7 +35,7 @@ std::optional<Contraction> contraction(const TensorExpr& e, Casts casts) {
 
 bool is_plain_product(const TensorExpr& e) {
     const auto c = contraction(e);
-    return c && c->reads_plainly();
+    return c && c->reads_widened();
 }
 
 ContractionAxes axes(const TensorExpr& e, const Contraction& c) {
@@ -53,8 +57,8 @@ ContractionAxes axes(const TensorExpr& e, const Contraction& c) {
 
 std::optional<WeightedContraction> weighted_contraction(const Program& program, const TensorExpr& e) {
     const auto c = contraction(e);
-    if (!c || !c->reads_plainly()) return std::nullopt;
-    const uint32_t a = *c->factors[0].slot, b = *c->factors[1].slot;
+    if (!c || !c->reads_widened()) return std::nullopt;
+    const uint32_t a = *c->factors[0].read, b = *c->factors[1].read;
     const bool first = program.is_constant(e.accesses[a].value), second = program.is_constant(e.accesses[b].value);
     if (first == second) return std::nullopt;
     return first ? WeightedContraction{b, a} : WeightedContraction{a, b};

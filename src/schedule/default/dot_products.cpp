@@ -8,17 +8,19 @@
 namespace tilewright {
 
 bool choose_dot_micro(const OperandWalks& w, StageChoice& choice) {
-    if (!w.target.bf16_dots() || w.target.gpu) return false;
+    if (w.target.gpu || (!w.target.bf16_dots() && !w.target.byte_dots())) return false;
     const auto axes = matrix_axes(w, MatrixForm::Dot);
     if (!axes) return false;
+    const bool bytes = axes->unit.type == MatrixType::I8;
+    if (bytes ? !w.target.byte_dots() : !w.target.bf16_dots()) return false;
     const OperandWalk& left = w.walks[axes->slots.left];
     ProductShape shape;
     shape.vectors = (w.extent(axes->unit.columns) + axes->lanes - 1) / axes->lanes;
     shape.rows = w.extent(axes->unit.rows);
     shape.stride = left.stride(axes->unit.rows).value_or(0);
-    shape.element_bytes = byte_size(DType::BF16);
-    shape.latency = kDotLatency;
-    shape.steps = w.sum_points() / kDotStep;
+    shape.element_bytes = bytes ? 1 : 2;
+    if (!bytes) shape.latency = kDotLatency;
+    shape.steps = w.sum_points() / static_cast<double>(axes->step);
     if (axes->outer_rows) {
         shape.outer_rows = w.extent(*axes->outer_rows);
         shape.outer_stride = left.stride(*axes->outer_rows).value_or(0);

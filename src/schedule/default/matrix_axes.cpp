@@ -9,38 +9,43 @@ namespace tilewright {
 
 namespace {
 
-bool is_bf16(const OperandWalks& w, uint32_t slot) {
-    return w.stages.values[w.e.accesses[slot].value].dtype == DType::BF16;
+/// The instruction's type for the stored types of both factors.
+std::optional<MatrixType> type_of(const OperandWalks& w, const Contraction& c) {
+    const auto stored = [&](size_t k) { return w.stages.values[w.e.accesses[*c.factors[k].read].value].dtype; };
+    const DType first = stored(0), second = stored(1);
+    if (c.type == DType::F32 && first == DType::BF16 && second == DType::BF16) return MatrixType::BF16;
+    const bool bytes = (first == DType::U8 && second == DType::I8) || (first == DType::I8 && second == DType::U8);
+    return c.type == DType::I32 && bytes ? std::optional(MatrixType::I8) : std::nullopt;
 }
 
 /// Columns: the innermost axis along which the result is contiguous and one factor does not move.
 std::optional<size_t> columns_of(const OperandWalks& w, const Contraction& c, int64_t lanes) {
     for (size_t a = w.e.spatial; a-- > 0;) {
         if (!w.result().unit(a) || !w.fixed(a) || w.extent(a) < lanes) continue;
-        const bool first = w.walks[*c.factors[0].slot].depends(a), second = w.walks[*c.factors[1].slot].depends(a);
+        const bool first = w.walks[*c.factors[0].read].depends(a), second = w.walks[*c.factors[1].read].depends(a);
         if (first != second) return a;
     }
     return std::nullopt;
 }
 
-int64_t step_along(int64_t extent, MatrixForm form) {
-    if (form == MatrixForm::Tile) return tile_step(extent);
-    return extent % kDotStep == 0 ? kDotStep : 0;
+int64_t step_along(int64_t extent, const MatrixUnit& unit) {
+    if (unit.tile()) return tile_step(extent);
+    return extent % dot_step(unit.type) == 0 ? dot_step(unit.type) : 0;
 }
 
 }  // namespace
 
 std::optional<MatrixAxes> matrix_axes(const OperandWalks& w, MatrixForm form) {
     const auto c = contraction(w.e);
-    if (!c || !w.product || c->type != DType::F32) return std::nullopt;
-    if (!is_bf16(w, *c->factors[0].slot) || !is_bf16(w, *c->factors[1].slot)) return std::nullopt;
+    const auto type = c && w.product ? type_of(w, *c) : std::nullopt;
+    if (!type || (form == MatrixForm::Tile && *type != MatrixType::BF16)) return std::nullopt;
     MatrixAxes t;
     t.lanes = form == MatrixForm::Tile ? kTileColumns : w.target.micro_lanes();
     const auto columns = columns_of(w, *c, t.lanes);
     if (!columns) return std::nullopt;
-    t.unit = {MatrixType::BF16, 0, *columns, 0, form};
-    const bool second = w.walks[*c->factors[1].slot].depends(*columns);
-    t.slots = {*c->factors[second ? 0 : 1].slot, *c->factors[second ? 1 : 0].slot};
+    t.unit = {*type, 0, *columns, 0, form};
+    const bool second = w.walks[*c->factors[1].read].depends(*columns);
+    t.slots = {*c->factors[second ? 0 : 1].read, *c->factors[second ? 1 : 0].read};
     const OperandWalk &left = w.walks[t.slots.left], &right = w.walks[t.slots.right];
     std::vector<size_t> rows;
     for (size_t a = w.e.spatial; a-- > 0;)
@@ -52,7 +57,7 @@ std::optional<MatrixAxes> matrix_axes(const OperandWalks& w, MatrixForm form) {
     for (size_t r = w.axes(); r-- > w.e.spatial && t.step == 0;)
         if (w.fixed(r) && left.depends(r) && right.depends(r)) {
             t.unit.sum = r;
-            t.step = step_along(w.extent(r), form);
+            t.step = step_along(w.extent(r), t.unit);
             if (t.step != 0 && !runs_along_sum(w.stages, w.e, t.slots.left, t.unit, t.step)) t.step = 0;
         }
     if (t.step == 0) return std::nullopt;

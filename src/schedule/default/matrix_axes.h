@@ -1,5 +1,5 @@
 #pragma once
-// Products of bf16 numbers whose operands lie as a CPU's matrix instructions read them.
+// Products of bf16 numbers or bytes whose operands lie as a CPU's matrix instructions read them.
 
 #include <optional>
 
@@ -16,7 +16,8 @@ struct MatrixAxes {
     int64_t lanes = 0;                 ///< columns of a vector
 };
 
-/// The axes of a product for MatrixForm::Tile or Dot. nullopt: factors are not bf16, there is one row, the columns do
+/// The axes of a product for MatrixForm::Tile or Dot. nullopt: factors are neither bf16 nor
+/// U8 and I8, there is one row, the columns do
 /// not fill a vector, the reduction is dynamic or has no step, or the right factor is neither constant nor stored in
 /// pairs.
 std::optional<MatrixAxes> matrix_axes(const OperandWalks& w, MatrixForm form);

@@ -32,7 +32,7 @@ OperandWalks::OperandWalks(const Program& stages_, const TensorExpr& e_, DType o
         walks.push_back(walk_of(stages, e, a.value, a.index, false, target.micro_lanes()));
     walks.push_back(walk_of(stages, e, out, result_index(e), true, target.micro_lanes()));
     const auto factors = contraction(e);
-    product = factors && factors->reads_two();
+    product = factors && factors->reads_widened() && factors->factors[0].read != factors->factors[1].read;
 }
 
 int64_t OperandWalks::element_bytes(size_t access) const {
