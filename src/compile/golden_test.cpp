@@ -37,7 +37,8 @@ std::set<std::string> words_of(const std::string& text) {
 
 /// Options for the machine of the tutorial, whatever machine runs the test. "# options: " lists the command-line
 /// options --no-fission, --layouts-first, --single-output, --orchestrate optimal, --layouts joint (by estimates) and
-/// --precision bf16, the latter for a machine with tile registers; "# threads: " is the number of threads.
+/// --precision bf16, the latter for a machine with tile registers; with "bytes" the machine has VNNI. "# threads: " is
+/// the number of threads.
 PipelineOptions options_of(const test::Golden& golden) {
     PipelineOptions o;
     o.compile.isa = "avx2";
@@ -55,6 +56,11 @@ PipelineOptions options_of(const test::Golden& golden) {
         o.compile.isa.clear();
         o.compile.machine->native = true;
         for (const char* feature : {"amx-bf16", "amx-tile"}) o.compile.machine->features.emplace_back(feature);
+    }
+    if (options.count("bytes") != 0) {
+        o.compile.isa.clear();
+        o.compile.machine->native = true;
+        o.compile.machine->features.emplace_back("avxvnni");
     }
     if (options.count("optimal") != 0) o.compile.orchestrator = Orchestrator::Optimal;
     return o;

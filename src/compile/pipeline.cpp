@@ -30,12 +30,14 @@
 #include "orchestrate/precision.h"
 #include "orchestrate/slices.h"
 #include "orchestrate/split_k.h"
+#include "orchestrate/window_runs.h"
 #include "program/rewrite/guards.h"
 #include "program/transform/canonical.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
 #include "program/transform/integer_products.h"
+#include "program/transform/merge_scales.h"
 
 namespace tilewright {
 
@@ -230,6 +232,20 @@ Program reference_of(State& s) {
     return eliminate_dead_code(std::move(p));
 }
 
+void gather_window_runs(Unit& u) {
+    u.grouped.program = tilewright::gather_window_runs(std::move(u.grouped.program), MatrixType::I8);
+}
+
+void narrow_operands(Unit& u, const Target& target) {
+    u.grouped.program = tilewright::narrow_operands(std::move(u.grouped.program), target);
+}
+
+void choose_layouts(Unit& u, const Target& target) {
+    ChosenLayouts chosen = tilewright::choose_layouts(u.grouped.program, target);
+    u.grouped.program = std::move(chosen.program);
+    u.layouts = std::move(chosen.values);
+}
+
 void append_in_place(State& s) {
     s.out->appends = tilewright::append_in_place(s.program);
     if (s.out->appends.empty())
@@ -299,16 +315,16 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { assign_layouts_first(u, s.planning.scheduling.target); }));
     pass({"fuse", "elementwise expressions join reductions before them, and their readers", how.fuse},
          each([](Unit& u) { u.grouped.program = fuse_greedily(u.grouped.program, u.limits); }));
+    pass({"merge_scales", "scales between a sum of bytes and the next quantisation become one", how.fuse},
+         each([](Unit& u) { u.grouped.program = merge_scales(std::move(u.grouped.program)); }));
+    pass({"window_runs", "windows of few channels become contiguous for sums of bytes",
+          target_of(c).byte_dots() && !gpu},
+         each([](Unit& u) { gather_window_runs(u); }));
     pass({"narrow_operands", "products on matrix units get operands in bf16 (--precision bf16)",
           precision == Precision::BF16 && !gpu},
-         each([&s](Unit& u) {
-             u.grouped.program = narrow_operands(std::move(u.grouped.program), s.planning.scheduling.target);
-         }));
-    pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts}, each([&s](Unit& u) {
-             ChosenLayouts chosen = choose_layouts(u.grouped.program, s.planning.scheduling.target);
-             u.grouped.program = std::move(chosen.program);
-             u.layouts = std::move(chosen.values);
-         }));
+         each([&s](Unit& u) { narrow_operands(u, s.planning.scheduling.target); }));
+    pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts},
+         each([&s](Unit& u) { choose_layouts(u, s.planning.scheduling.target); }));
     pass({"tune_layouts", "layouts are chosen together with loops (ALT; --layouts joint)", layouts && how.joint},
          each([&s, &how](Unit& u) { tune_layouts(s, u, *how.joint); }));
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},

@@ -211,6 +211,9 @@ class Calibration {
         if (target_.bf16_dots()) unit(probe_dots, kDotFlopsARound, &Target::dot_gflops_1, &Target::dot_gflops_all);
     }
     void unit(void (*probe)(int64_t rounds), int64_t flops, Measure Target::*one, Measure Target::*all) {
+        // A core runs instructions of a unit that was idle at a quarter of their rate until its voltage has risen.
+        constexpr double kWaking = 0.002;
+        on_all([&](int) { probe(rounds_for(kWaking, probe)); });
         const int64_t rounds = rounds_for(effort_.reading_seconds_all, probe);
         const auto rate = [&](double s) { return static_cast<double>(rounds * flops) / s / 1e9; };
         target_.*one = sampled(

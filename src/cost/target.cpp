@@ -171,7 +171,7 @@ std::string verify(const Target& target) {
 std::string print(const Target& t) {
     std::string out;
     const auto line = [&](std::string_view name, const std::string& value) {
-        fmt::format_to(std::back_inserter(out), "{:<10}{}\n", name, value);
+        fmt::format_to(std::back_inserter(out), "{:<9} {}\n", name, value);
     };
     line("cpu", fmt::format("{} ({}), {}", t.cpu, t.cpu_id, t.arch));
     line("vectors", fmt::format("{}: {} registers of {} bits", to_string(t.isa), t.vector_registers, t.vector_bits));

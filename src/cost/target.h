@@ -100,6 +100,8 @@ struct Target {
     bool has(std::string_view feature) const;
     /// Whether code may multiply bf16 on tile registers.
     bool bf16_tiles() const { return native && has("amx-tile") && has("amx-bf16"); }
+    /// Whether code may multiply bytes on tile registers.
+    bool byte_tiles() const { return native && has("amx-tile") && has("amx-int8"); }
     /// Whether code may add two products of bf16 to a lane.
     bool bf16_dots() const { return native && has("avx512bf16"); }
     /// Whether code may add four products of bytes, unsigned and signed, to a lane (VNNI).

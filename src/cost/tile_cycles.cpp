@@ -61,7 +61,8 @@ class RegisterTileModel {
         const double row_tiles = vectors_ / static_cast<double>(tile_[u.columns]) / rows;
         const double accumulators = row_tiles * static_cast<double>(tile_[u.columns]);
         const double products = accumulators * std::max(kLeastTileProduct, rows);
-        const double lines = row_tiles * rows + static_cast<double>(tile_[u.columns]) * step / 2;
+        const double lines =
+            row_tiles * rows + static_cast<double>(tile_[u.columns]) * step / static_cast<double>(dot_step(u.type));
         return steps / step * std::max(products, lines / m_.loads_per_cycle) + accumulators * kTileStore +
                vectors_ * (2 + s_.epilogue_operations / m_.fmas_per_cycle) + 2 * kTileOverhead;
     }

@@ -36,6 +36,7 @@ Limits limits(DType t) {
 ScalarId quantised(Sx x, std::optional<Sx> zero, DType to) {
     Sx y = x.round();
     if (zero) y = y + zero->cast(y.dtype());
+    if (compute_type(to) == to) return y.cast(to);  // saturates
     const Limits l = limits(to);
     return y.max(l.lo).min(l.hi).cast(compute_type(to));
 }

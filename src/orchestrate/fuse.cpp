@@ -128,6 +128,7 @@ struct Fuser {
         if (readers[made].size() != 1) return FusionRefusal{"its operand has other readers"};
         if (c.reducer != Reducer::None) return FusionRefusal{"both are reductions"};
         if (!may_share(id, reader)) return FusionRefusal{"an option forbids fusing the two"};
+        if (is_widened_later(made, reader)) return FusionRefusal{"its reader can compute it from fewer bytes"};
         std::optional<size_t> access;
         for (size_t i = 0; i < c.accesses.size(); ++i)
             if (c.accesses[i].value == made) {
@@ -146,6 +147,20 @@ struct Fuser {
             assumed_points(c.extents, p.assumed) > assumed_points(std::span(e.extents).first(e.spatial), p.assumed))
             return FusionRefusal{"it repeats its operand along the row"};
         return std::move(*fused);
+    }
+
+    /// Whether the expression only converts bytes to a wider type, as dequantisations do, for one reader that may
+    /// compute it in place.
+    bool is_widened_later(ValueId made, PrimitiveId id) {
+        const ValueId wide = p.primitives[id].outputs[0];
+        const DType narrow = p.values[made].dtype;
+        if ((narrow != DType::U8 && narrow != DType::I8) || byte_size(p.values[wide].dtype) < 4) return false;
+        if (results.count(wide) != 0 || readers[wide].size() != 1) return false;
+        const TensorExpr* e = live(*readers[wide].begin());
+        if (e == nullptr) return false;
+        const std::vector<uint32_t> slots = e->body.slots();
+        return e->reducer == Reducer::None ||
+               std::none_of(slots.begin(), slots.end(), [&](uint32_t slot) { return e->accesses[slot].value == wide; });
     }
 
     /// Whether rows of `whole` become rows of `moved` that are too short to fill vectors, as 312 columns do as 12 heads
@@ -192,13 +207,21 @@ struct Fuser {
         if (!may_share(from, id)) return FusionRefusal{"an option forbids fusing the two"};
         if (!limits.recompute && readers[v].size() > 1)
             return FusionRefusal{"an option forbids recomputation, and its operand has other readers"};
-        if (const auto refusal = too_expensive(e, from, q)) return *refusal;
+        if (const auto refusal = too_expensive(e, access, from, q)) return *refusal;
         auto fused = known.inlined(e, access, q, unrounded(q, v));
         if (!fused) return FusionRefusal{"its operand cannot be computed in place"};
         if (good_product(e) && !good_product(*fused)) return FusionRefusal{"the product would lose its micro-kernel"};
         if (fused->accesses.size() > kMostAccesses || fused->body.nodes().size() > kMostNodes)
             return FusionRefusal{"the expression would become too large"};
         return std::move(*fused);
+    }
+
+    /// Whether the elements that an expression reads take less space than what it computes.
+    bool reads_fewer_bytes(const TensorExpr& q, ValueId made) const {
+        size_t bytes = 0;
+        for (const Access& a : q.accesses)
+            if (p.constants.count(a.value) == 0) bytes += byte_size(p.values[a.value].dtype);
+        return bytes < byte_size(p.values[made].dtype);
     }
 
     /// The value in the type that its reader requires. An element that is only moved was rounded before, and a
@@ -212,21 +235,27 @@ struct Fuser {
     }
 
     /// The reason why computing `q` in place, once per read instead of once, costs more than it saves.
-    std::optional<FusionRefusal> too_expensive(const TensorExpr& e, PrimitiveId from, const TensorExpr& q) {
-        if (is_plain_product(e)) {
+    std::optional<FusionRefusal> too_expensive(const TensorExpr& e, size_t access, PrimitiveId from,
+                                               const TensorExpr& q) {
+        const std::vector<uint32_t> before = e.body.slots();
+        const bool behind = !std::binary_search(before.begin(), before.end(), access);  // in the epilogue alone
+        if (is_plain_product(e) && !(behind && reads_fewer_bytes(q, p.primitives[from].outputs[0]))) {
             if (!moves_only(q)) return FusionRefusal{"its operand would be computed once for each use in the product"};
             return std::nullopt;
         }
         if (moves_only(q) && q.accesses[q.body[q.body.root()].slot].valid.empty()) return std::nullopt;
-        const double made = assumed_points(q.extents, p.assumed), reads = assumed_points(e.extents, p.assumed);
+        const double made = assumed_points(q.extents, p.assumed);
+        const double reads =
+            assumed_points(std::span(e.extents).first(behind ? e.spatial : e.extents.size()), p.assumed);
         const double repeats = std::max(1.0, reads / std::max(1.0, made));
         const double cost = body_operations(q.body);
         if (readers[p.primitives[from].outputs[0]].size() == 1) {
             const bool once = repeats <= 1.01;
             // Computing a few elements twice (the reflected rim of an image) costs less than moving all of them through
             // memory.
-            const bool cheap = e.reducer != Reducer::None || once ? once || cost <= 4 || made * 8 < reads / 64
-                                                                  : cost * repeats <= 4 || cost * (repeats - 1) <= 2;
+            const bool cheap = (e.reducer != Reducer::None && !behind) || once
+                                   ? once || cost <= 4 || made * 8 < reads / 64
+                                   : cost * repeats <= 4 || cost * (repeats - 1) <= 2;
             if (cheap) return std::nullopt;
             return FusionRefusal{"its operand would be computed several times"};
         }

@@ -12,6 +12,7 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kLeastRows = 8;  // fewer do not repay the copy
+constexpr int64_t kRun = 32;       // elements of a row of a tile register
 
 /// A product of two computed tensors.
 struct Product {
@@ -71,12 +72,12 @@ std::optional<Product> product_of(const Program& program, const Primitive& p) {
     if (!is_plain(program, left) || !is_plain(program, right) || !has_rows(*e, left, right)) return std::nullopt;
     for (size_t r = e->spatial; r < e->extents.size(); ++r) {
         if (!index_uses(right.index, r) || !contiguous_along(left.index, r) || !e->extents[r].is_constant() ||
-            e->extents[r].constant() < kTileSum / 2)
+            e->extents[r].constant() < kRun / 2)
             continue;
         out.sum = r;
         out.extent = e->extents[r].constant();
-        const bool divides = tile_step(out.extent) >= kTileSum / 2;
-        out.padded = divides ? out.extent : (out.extent + kTileSum - 1) / kTileSum * kTileSum;
+        const bool divides = tile_step(out.extent, MatrixType::BF16) >= kRun / 2;
+        out.padded = divides ? out.extent : (out.extent + kRun - 1) / kRun * kRun;
         return out;
     }
     return std::nullopt;

@@ -36,7 +36,7 @@ std::optional<WeightedContraction> product_on_tiles(const Program& program, cons
         rows = rows || (by_data && !by_weights && !e->extents[a].is_constant(1));
     }
     for (size_t r = e->spatial; r < e->extents.size(); ++r)
-        sum = sum || (e->extents[r].is_constant() && tile_step(e->extents[r].constant()) > 0 &&
+        sum = sum || (e->extents[r].is_constant() && tile_step(e->extents[r].constant(), MatrixType::BF16) > 0 &&
                       std::any_of(data.index.begin(), data.index.end(), [&](Expr i) {
                           const auto linear = linear_in(i, {VarKind::Axis, static_cast<uint32_t>(r)});
                           return linear && linear->coefficient.is_constant(1);
@@ -228,7 +228,8 @@ class Narrower {
 Program narrow_operands(Program program, const Target& target, NarrowedOperands* report) {
     if (!target.bf16_products()) return program;
     NarrowedOperands own;
-    return Narrower(pair_operands(gather_window_runs(std::move(program)))).run(report != nullptr ? *report : own);
+    return Narrower(pair_operands(gather_window_runs(std::move(program), MatrixType::BF16)))
+        .run(report != nullptr ? *report : own);
 }
 
 }  // namespace tilewright

@@ -24,7 +24,10 @@ Target with_tiles() {
 
 Tensor numbers(const Program& p, ValueId v, double scale) {
     Tensor t(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()));
-    for (int64_t i = 0; i < t.count(); ++i) t.set(i, std::sin(static_cast<double>(i) * 1.7) * scale);
+    const bool byte = t.dtype() == DType::U8 || t.dtype() == DType::I8;
+    for (int64_t i = 0; i < t.count(); ++i)
+        t.set(i, byte ? static_cast<double>(i * 37 % 251 - (t.dtype() == DType::I8 ? 128 : 0))
+                      : std::sin(static_cast<double>(i) * 1.7) * scale);
     return t;
 }
 
@@ -196,7 +199,7 @@ TEST(WindowRuns, MakeTheSumOverChannelsAndColumnsOneAxis) {
         for (const int stride : {1, 2})
             for (const int taps : {2, 3, 5}) {
                 const Program p = parsed(convolution(channels, stride, "2", taps));
-                const Program runs = gather_window_runs(p);
+                const Program runs = gather_window_runs(p, MatrixType::BF16);
                 EXPECT_EQ(verify(runs), std::vector<std::string>());
                 EXPECT_EQ(runs.primitives.size(), 2U) << channels << " channels";
                 EXPECT_EQ(difference(p, runs), 0) << print(runs);
@@ -206,15 +209,28 @@ TEST(WindowRuns, MakeTheSumOverChannelsAndColumnsOneAxis) {
             }
 }
 
+TEST(WindowRuns, OfBytesKeepTheirPadding) {
+    const Program p = parsed(R"TW(  input x: u8[1, 3, 11, 13]
+  input w: i8[16, 3, 3, 3]
+  y: i32[1, 16, 11, 13] = [1, 16, 11, 13] sum(i4 < 3, i5 < 3, i6 < 3) mul(i32(@0), i32(@1)) where @0 = x[i0, i4, i2 + i5 - 1, i3 + i6 - 1] when i2 + i5 - 1 >= 0 and -i2 - i5 + 11 >= 0 and i3 + i6 - 1 >= 0 and -i3 - i6 + 13 >= 0 else 7, @1 = w[i1, i4, i5, i6]  ; y Op
+  output y
+)TW");
+    EXPECT_EQ(print(gather_window_runs(p, MatrixType::BF16)), print(p));
+    const Program runs = gather_window_runs(p, MatrixType::I8);
+    EXPECT_EQ(verify(runs), std::vector<std::string>());
+    EXPECT_THAT(print(runs), HasSubstr("y.runs: u8[1, 13, 60]"));
+    EXPECT_EQ(difference(p, runs), 0) << print(runs);
+}
+
 TEST(WindowRuns, KeepADynamicBatch) {
-    const Program runs = gather_window_runs(parsed(convolution(3, 2, "$n")));
+    const Program runs = gather_window_runs(parsed(convolution(3, 2, "$n")), MatrixType::BF16);
     EXPECT_EQ(verify(runs), std::vector<std::string>());
     EXPECT_THAT(print(runs), HasSubstr("y.runs: f32[$n, "));
 }
 
 TEST(WindowRuns, LeaveConvolutionsWithChannelsEnough) {
     const Program p = parsed(convolution(8, 1, "1"));
-    EXPECT_EQ(print(gather_window_runs(p)), print(p));
+    EXPECT_EQ(print(gather_window_runs(p, MatrixType::BF16)), print(p));
 }
 
 }  // namespace

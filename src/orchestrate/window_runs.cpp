@@ -32,11 +32,17 @@ std::optional<size_t> bare_axis(Expr e) {
 
 bool uses_axis(Expr e, size_t a) { return uses(e, {VarKind::Axis, static_cast<uint32_t>(a)}); }
 
-/// The smallest number of channels, zeros included, with which a run has whole steps.
-std::optional<int64_t> padded(int64_t channels, int64_t taps) {
+/// The smallest number of channels, zeros included, with which a run has whole steps. Bytes have them with four
+/// channels, if not on tile registers.
+std::optional<int64_t> padded(int64_t channels, int64_t taps, MatrixType type) {
     for (int64_t c = std::max(channels, kLeastPadded); c <= kFewChannels; ++c)
-        if (tile_step(c * taps) > 0) return c;
+        if (type == MatrixType::I8 ? c * taps % dot_step(type) == 0 : tile_step(c * taps, type) > 0) return c;
     return std::nullopt;
+}
+
+/// Whether the type is one that a factor is stored in: f32 before it is rounded, or a byte.
+bool is_stored(DType t, MatrixType type) {
+    return type == MatrixType::I8 ? t == DType::U8 || t == DType::I8 : t == DType::F32;
 }
 
 /// Whether every dimension of the weights is an axis of its own, which covers it.
@@ -75,14 +81,16 @@ bool slides_over(const TensorExpr& e, Expr index, size_t tap) {
     return true;
 }
 
-std::optional<Windows> windows_of(const Program& program, const Primitive& p) {
+std::optional<Windows> windows_of(const Program& program, const Primitive& p, MatrixType type) {
     const TensorExpr* e = p.expr();
     const auto product = e != nullptr ? weighted_contraction(program, *e) : std::nullopt;
     const auto c = product ? contraction(*e) : std::nullopt;
-    if (!c || c->type != DType::F32) return std::nullopt;
+    const bool bytes = type == MatrixType::I8;
+    if (!c || c->type != (bytes ? DType::I32 : DType::F32)) return std::nullopt;
     const Access &data = e->accesses[product->data], &weights = e->accesses[product->weights];
-    const auto is_f32 = [&](const Access& a) { return program.values[a.value].dtype == DType::F32; };
-    if (!is_f32(data) || !is_f32(weights) || data.fill != 0 || uses_load(data.index)) return std::nullopt;
+    for (const Access* a : {&data, &weights})
+        if (!is_stored(program.values[a->value].dtype, type)) return std::nullopt;
+    if (uses_load(data.index) || (!bytes && data.fill != 0)) return std::nullopt;
     if (!weights_are_plain(program, *e, weights)) return std::nullopt;
     for (const Expr condition : data.valid)
         if (!condition_on_index(data, condition)) return std::nullopt;
@@ -106,7 +114,7 @@ std::optional<Windows> windows_of(const Program& program, const Primitive& p) {
             }
         }
     if (!channels || !taps || !has_columns_and_rows(*e, data, weights, out.dimension)) return std::nullopt;
-    const auto wide = padded(out.channel_count, e->extents[out.taps].constant());
+    const auto wide = padded(out.channel_count, e->extents[out.taps].constant(), type);
     if (!wide) return std::nullopt;
     out.padded_channels = *wide;
     return out;
@@ -158,7 +166,7 @@ class Gatherer {
         for (Expr& i : from.valid) i = simplify(i, ranges);
         std::erase_if(from.valid, [&](Expr condition) { return prove_nonnegative(condition, ranges); });
         copy.accesses = {std::move(from)};
-        copy.body.set_root(copy.body.access(0, DType::F32));
+        copy.body.set_root(copy.body.access(0, p_.values[data.value].dtype));
         runs_ = p_.values.push_back(std::move(value));
         Primitive out;
         out.name = of_.name + "/runs";
@@ -226,7 +234,7 @@ class Gatherer {
             }
         }
         shape.push_back(w_.run(e_));
-        Tensor to(DType::F32, shape, true);
+        Tensor to(from.dtype(), shape, true);
         const auto unread = p_.unread.find(w.value);
         if (unread == p_.unread.end())
             for (int64_t i = 0; i < to.count(); ++i) {
@@ -262,10 +270,10 @@ class Gatherer {
 
 }  // namespace
 
-Program gather_window_runs(Program program) {
+Program gather_window_runs(Program program, MatrixType type) {
     IndexVector<PrimitiveId, Primitive> all;
     for (const Primitive& p : program.primitives) {
-        const auto windows = windows_of(program, p);
+        const auto windows = windows_of(program, p, type);
         if (!windows) {
             all.push_back(p);
             continue;

@@ -3,6 +3,7 @@
 #include "schedule/default_schedule.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -76,6 +77,30 @@ TEST(DefaultSchedule, multiplies_bf16_by_dot_products_where_the_target_has_them)
         target.features = {"avx512bf16"};
         EXPECT_EQ(uses_dots(), std::string(k) == "32");  // pairs need an even sum
     }
+}
+
+TEST(DefaultSchedule, multiplies_bytes_by_the_fastest_instructions_that_the_target_has) {
+    Target target = generic_target(VectorIsa::avx512);
+    target.native = true;
+    const auto text = [&](int k) {
+        const Program stages = parse_program(fmt::format(R"(program product {{
+  input a: u8[40, {0}]
+  input b: i8[{1}, 48, 4]
+  c: i32[40, 48] = [40, 48] sum(i2 < {0}) mul(i32(@0), i32(@1)) where @0 = a[i0, i2], @1 = b[i2 // 4, i1, i2 % 4]  ; c ""
+  output c
+}})",
+                                                         k, (k + 3) / 4));
+        const TileProgram t = default_schedule(stages, target);
+        legal(t, stages, fmt::format("k {}", k));
+        return print(t);
+    };
+    EXPECT_THAT(text(64), testing::Not(testing::HasSubstr("matrix")));
+    target.features = {"avx512vnni"};
+    EXPECT_THAT(text(64), testing::HasSubstr("matrix i8 dot ["));
+    EXPECT_THAT(text(62), testing::Not(testing::HasSubstr("matrix")));
+    target.features = {"amx-int8", "amx-tile", "avx512vnni"};
+    EXPECT_THAT(text(64), testing::HasSubstr("matrix i8 tile ["));
+    EXPECT_THAT(text(12), testing::HasSubstr("matrix i8 dot ["));  // too few for a row of a tile register
 }
 
 TEST(DefaultSchedule, reads_what_no_cache_has_in_the_order_in_which_it_lies) {

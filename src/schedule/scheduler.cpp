@@ -209,7 +209,7 @@ namespace {
 /// Whether a product of the stages, alone in a kernel, runs on matrix instructions. The schedules of chains do not use
 /// them.
 bool has_matrix_product(const Program& stages, const Target& target) {
-    if (!target.bf16_products() || target.gpu) return false;
+    if (!(target.bf16_products() || target.byte_dots()) || target.gpu) return false;
     return std::any_of(stages.primitives.begin(), stages.primitives.end(), [&](const Primitive& p) {
         return p.expr() != nullptr &&
                choose_micro(stages, *p.expr(), stages.values[p.outputs[0]].dtype, target).micro.matrix.has_value();

@@ -68,8 +68,8 @@ TileGrid tile_grid(const TensorExpr& e, const Micro& micro) {
     return grid;
 }
 
-int64_t tile_step(int64_t extent) {
-    for (int64_t step = kTileSum; step >= kTileSum / 4; step -= 2)
+int64_t tile_step(int64_t extent, MatrixType type) {
+    for (int64_t step = tile_sum(type); step >= tile_sum(type) / 4; step -= dot_step(type))
         if (extent % step == 0) return step;
     return 0;
 }
@@ -106,8 +106,8 @@ std::string matrix_operand_fault(const TileProgram& program, const Compute& comp
     if (!slots) return "the factors of " + of + " are plain reads";
     const auto type = [&](uint32_t slot) { return program.stages.values[e.accesses[slot].value].dtype; };
     const std::set<DType> stored = {type(slots->left), type(slots->right)};
-    if (m.matrix->type == MatrixType::I8 && m.matrix->dot()) {
-        if (stored != std::set{DType::U8, DType::I8}) return "one factor of dot products of bytes is u8, the other i8";
+    if (m.matrix->type == MatrixType::I8) {
+        if (stored != std::set{DType::U8, DType::I8}) return "one factor of products of bytes is u8, the other i8";
     } else if (m.matrix->type != MatrixType::BF16 || stored != std::set{DType::BF16}) {
         return "the factors of " + of + " are stored in bf16";
     }

@@ -16,10 +16,18 @@ inline int64_t matrix_rows(const MatrixUnit& unit) { return unit.group() ? kGrou
 /// Reduction length of one instruction: 8 for tf32, 16 for f16 and bf16.
 int64_t matrix_sum(MatrixType t);
 
+/// Bytes of an operand's element on a CPU.
+inline int64_t matrix_bytes(MatrixType t) { return t == MatrixType::I8 ? 1 : 2; }
+/// Elements along the sum that lie together and that one lane adds up: those of 4 bytes.
+inline int64_t dot_step(MatrixType t) { return 4 / matrix_bytes(t); }
+
 // Tile registers of CPUs (Intel AMX): eight of 16 rows of 64 bytes. A product adds to 16 x 16 sums of f32 the products
-// of 16 rows of 32 elements and of 16 pairs x 16 columns, two elements of 2 bytes each.
-inline constexpr int64_t kTileRegisters = 8, kTileRows = 16, kTileColumns = 16, kTileSum = 32;
+// of 16 rows of 32 elements and of 16 pairs x 16 columns, two elements of 2 bytes each; of bytes, to sums of 32-bit
+// integers those of 16 rows of 64 elements and of 16 groups of four x 16 columns.
+inline constexpr int64_t kTileRegisters = 8, kTileRows = 16, kTileColumns = 16;
 inline constexpr int64_t kTileRowBytes = 64;
+/// Elements of a row of a tile register.
+inline int64_t tile_sum(MatrixType t) { return kTileRowBytes / matrix_bytes(t); }
 
 /// The tile registers of a register tile: accumulators are `rows` x `columns` of them, each of `height` rows at most.
 ///     28 rows, 32 columns: 2 x 2 accumulators of 14 rows
@@ -31,12 +39,9 @@ struct TileGrid {
 /// Tile registers of a micro-kernel with MatrixForm::Tile whose register tile has these extents per axis.
 TileGrid tile_grid(const TensorExpr& e, const Micro& micro);
 
-/// The products of a step along a sum of this extent: the largest even divisor that fits a tile register; 0: none fills
-/// a quarter of it.
-int64_t tile_step(int64_t extent);
-
-/// Products that MatrixForm::Dot adds to a lane: those of 4 bytes.
-inline int64_t dot_step(MatrixType t) { return t == MatrixType::I8 ? 4 : 2; }
+/// The products of a step along a sum of this extent: the largest divisor of whole groups (dot_step) that fits a tile
+/// register; 0: none fills a quarter of it.
+int64_t tile_step(int64_t extent, MatrixType type);
 
 /// The factors of a product with MatrixForm::Tile or Dot, as accesses.
 struct TileSlots {

@@ -146,6 +146,18 @@ load 0 access 0 layout "" padding local
 compute 0 vector n lanes 16 matrix bf16 dot [w n k] registers [h=2 w=5 n=32 k=2] order [n h w kh kw k] padding partition)TW"));
 }
 
+/// c = a b - 3 of bytes, b in groups of four along k and blocks of `block` columns.
+inline std::string product_of_bytes(const std::string& m, int n, int k, int block, bool left_signed) {
+    return fmt::format(R"TW(program product {{
+  input a: {5}[{0}, {2}]
+  input b: {6}[{4}, {7}, {3}, 4]
+  c: i32[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(i32(@0), i32(@1)) then sub(acc, 3:i32) where @0 = a[i0, i2], @1 = b[i1 // {3}, i2 // 4, i1 % {3}, i2 % 4]  ; c ""
+  output c
+}})TW",
+                       m, n, k, block, (n + block - 1) / block, left_signed ? "i8" : "u8", left_signed ? "u8" : "i8",
+                       k / 4);
+}
+
 /// One factor of u8, the other of i8, in both orders.
 inline void dot_products_of_bytes_have_tails_of_rows_and_columns(Collector& right) {
     struct Shape {
@@ -156,14 +168,7 @@ inline void dot_products_of_bytes_have_tails_of_rows_and_columns(Collector& righ
          {Shape{"23", 40, 20, 32, 12, 16}, Shape{"13", 23, 48, 16, 6, 8}, Shape{"$m", 33, 12, 16, 5, 8}})
         for (const bool left_signed : {false, true})
             right(
-                kernel(fmt::format(R"TW(program product {{
-  input a: {5}[{0}, {2}]
-  input b: {6}[{4}, {7}, {3}, 4]
-  c: i32[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(i32(@0), i32(@1)) then sub(acc, 3:i32) where @0 = a[i0, i2], @1 = b[i1 // {3}, i2 // 4, i1 % {3}, i2 % 4]  ; c ""
-  output c
-}})TW",
-                                   s.m, s.n, s.k, s.block, (s.n + s.block - 1) / s.block, left_signed ? "i8" : "u8",
-                                   left_signed ? "u8" : "i8", s.k / 4),
+                kernel(product_of_bytes(s.m, s.n, s.k, s.block, left_signed),
                        fmt::format("axes m=\"{}\" n=\"{}\" k=\"{}\"\nstage 0 over [m n k]\ncompute 0 vector n lanes {} "
                                    "matrix i8 dot [m n k] registers [m={} n={} k=4] order [n m k] padding partition",
                                    s.m, s.n, s.k, s.lanes, s.rows, s.block)),
@@ -182,14 +187,32 @@ inline std::vector<Group> of_dot_products() {
             {"dot_products_of_bytes_have_tails_of_rows_and_columns", bytes.cases}};
 }
 
+inline void products_of_bytes_on_tile_registers_have_rests(Collector& right) {
+    struct Shape {
+        const char* m;
+        int n, k, block, rows, step;
+    };
+    for (const Shape& s : {Shape{"70", 40, 128, 32, 32, 64}, Shape{"25", 96, 80, 96, 15, 20},
+                           Shape{"50", 23, 48, 32, 25, 48}, Shape{"$m", 33, 64, 16, 48, 32}})
+        for (const bool left_signed : {false, true})
+            right(kernel(product_of_bytes(s.m, s.n, s.k, s.block, left_signed),
+                         fmt::format("axes m=\"{0}\" n=\"{1}\" k=\"{2}\"\nstage 0 over [m n k]\nparallel m by {3} {{\n"
+                                     "compute 0 vector n lanes 16 matrix i8 tile [m n k] registers [m={4} n={5} k={6}] "
+                                     "order [n m k] padding partition\n}}",
+                                     s.m, s.n, s.k, 2 * s.rows, s.rows, s.block, s.step)),
+                  std::string(s.m) != "$m" ? std::vector<Sizes>{{}} : all_of("m", {1, 16, 17, 33, 48, 100}));
+}
+
 inline std::vector<Group> on_tile_registers() {
-    Collector rests, partial, windows, pairs;
+    Collector rests, partial, windows, pairs, bytes;
+    products_of_bytes_on_tile_registers_have_rests(bytes);
     copies_into_pairs_interleave_vectors(pairs);
     products_on_tile_registers_have_rests_of_rows_and_columns(rests);
     partial_sums_of_tile_registers_are_kept_in_the_result(partial);
     windows_on_tile_registers_share_a_padded_copy(windows);
     return {{"copies_into_pairs_interleave_vectors", pairs.cases},
             {"products_on_tile_registers_have_rests_of_rows_and_columns", rests.cases},
+            {"products_of_bytes_on_tile_registers_have_rests", bytes.cases},
             {"partial_sums_of_tile_registers_are_kept_in_the_result", partial.cases},
             {"windows_on_tile_registers_share_a_padded_copy", windows.cases}};
 }

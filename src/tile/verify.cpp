@@ -315,9 +315,10 @@ class Verifier {
                 fault("{}: tile registers sum along {} alone, and {} has a tile", what,
                       stage_axis(compute.stage, u.sum), stage_axis(compute.stage, a));
         const Expr sum = expr(compute.stage).extents[u.sum];
-        if (tile(u.sum) % 2 != 0 || tile(u.sum) > kTileSum || !sum.is_constant() || sum.constant() % tile(u.sum) != 0)
-            fault("{}: a step of {} products along {} is not an even divisor of its extent up to {}", what, tile(u.sum),
-                  stage_axis(compute.stage, u.sum), kTileSum);
+        if (tile(u.sum) % dot_step(u.type) != 0 || tile(u.sum) > tile_sum(u.type) || !sum.is_constant() ||
+            sum.constant() % tile(u.sum) != 0)
+            fault("{}: a step of {} products along {} is not a divisor of its extent in multiples of {} up to {}", what,
+                  tile(u.sum), stage_axis(compute.stage, u.sum), dot_step(u.type), tile_sum(u.type));
         if (!tile_grid(expr(compute.stage), m).fits())
             fault("{}: the register tile needs more than {} tile registers", what, kTileRegisters);
         const std::string operands = matrix_operand_fault(p_, compute);

@@ -365,6 +365,7 @@ class KernelEmitter {
         StageJob job;
         job.vector_bits = target_.vector_bits;
         job.emulated_tiles = !target_.bf16_tiles();
+        job.emulated_byte_tiles = !target_.byte_tiles();
         job.emulated_dots = !target_.bf16_dots();
         job.emulated_bytes = !target_.byte_dots();
         job.expr = stage.expr();

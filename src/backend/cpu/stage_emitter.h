@@ -54,12 +54,13 @@ struct StageJob {
     std::vector<AxisRange> ranges;
     std::vector<Place> accesses;  ///< one per access of expr
     Place out;
-    std::optional<Place> correction;  ///< of an online maximum: receives exp(old - new), indexed as `out`
-    std::optional<size_t> rescale;    ///< access of `expr` whose element scales the partial sums
-    int vector_bits = 256;            ///< of a register
-    bool emulated_tiles = false;      ///< tile registers are memory (tile_unit.h)
-    bool emulated_dots = false;       ///< dot products of bf16 are multiply-adds (dot_unit.h)
-    bool emulated_bytes = false;      ///< likewise those of bytes
+    std::optional<Place> correction;   ///< of an online maximum: receives exp(old - new), indexed as `out`
+    std::optional<size_t> rescale;     ///< access of `expr` whose element scales the partial sums
+    int vector_bits = 256;             ///< of a register
+    bool emulated_tiles = false;       ///< tile registers of bf16 are memory (tile_unit.h)
+    bool emulated_byte_tiles = false;  ///< tile registers of bytes are
+    bool emulated_dots = false;        ///< dot products of bf16 are multiply-adds (dot_unit.h)
+    bool emulated_bytes = false;       ///< likewise those of bytes
 };
 
 /// Emits the stage at the builder's insertion point and leaves the builder after it. `vars` holds bindings of symbols,

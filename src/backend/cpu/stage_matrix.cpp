@@ -20,7 +20,12 @@ void StageMatrix::enter_tiles() {
     TW_CHECK(axis_ranges_[u.sum].lo_multiple % m_.registers[u.sum] == 0, "a sum in tiles starts inside of one");
     period_[u.sum] = m_.registers[u.sum];
     bind_axis(u.sum, axis_ranges_[u.sum].lo);
-    unit_.emplace(b_, job_.emulated_tiles);
+    TileProducts products = TileProducts::BF16;
+    if (u.type == MatrixType::I8) {
+        const bool left_signed = job_.accesses[slots_->left].storage == DType::I8;
+        products = left_signed ? TileProducts::SignedUnsigned : TileProducts::UnsignedSigned;
+    }
+    unit_.emplace(b_, products, u.type == MatrixType::I8 ? job_.emulated_byte_tiles : job_.emulated_tiles);
     const TileGrid grid = tile_grid(e_, m_);
     const int64_t points = m_.registers[u.rows];
     for (int64_t r = 0; r < grid.rows; ++r) {
@@ -52,6 +57,7 @@ std::vector<StageMatrix::RowTile> StageMatrix::row_tiles() {
 }
 
 void StageMatrix::configure(const std::vector<llvm::Value*>& rows, size_t columns) {
+    const MatrixType type = m_.matrix->type;
     const int64_t step = m_.registers[m_.matrix->sum];
     std::array<TileShape, kTileRegisters> shapes;
     const size_t sums = rows.size() * columns;
@@ -59,9 +65,9 @@ void StageMatrix::configure(const std::vector<llvm::Value*>& rows, size_t column
         if (t < sums)
             shapes[t] = {rows[t / columns], kTileRowBytes};
         else if (t < sums + rows.size())
-            shapes[t] = {rows[t - sums], 2 * step};
+            shapes[t] = {rows[t - sums], matrix_bytes(type) * step};
         else
-            shapes[t] = {b_.getInt64(static_cast<uint64_t>(step / 2)), kTileRowBytes};
+            shapes[t] = {b_.getInt64(static_cast<uint64_t>(step / dot_step(type))), kTileRowBytes};
     unit_->configure(shapes);
 }
 
@@ -89,7 +95,7 @@ llvm::Value* StageMatrix::left_stride(const RowTile& rows) {
     const Expr span = simplify(offset_at(slots_->left, last) - first - stride * (kTileRows - 1), ranges_);
     clamp_[axis_number] = clamped;
     TW_CHECK(span.is_constant(0), "rows of a factor of tile registers have no stride: {}", stride.text());
-    return exprs_.scalar(stride * 2);
+    return exprs_.scalar(stride * matrix_bytes(m_.matrix->type));
 }
 
 void StageMatrix::load_left(int t, const RowTile& rows) {
@@ -105,21 +111,23 @@ void StageMatrix::load_left(int t, const RowTile& rows) {
 }
 
 void StageMatrix::load_right(int t, size_t column) {
-    Coords p(n_axes_, 0), pair(n_axes_, 0), odd(n_axes_, 0);
-    p[va_] = pair[va_] = odd[va_] = static_cast<int64_t>(column);
-    pair[m_.matrix->sum] = 2;
-    odd[m_.matrix->sum] = 1;
+    const int64_t group = dot_step(m_.matrix->type);
+    Coords p(n_axes_, 0), next(n_axes_, 0), last(n_axes_, 0);
+    p[va_] = next[va_] = last[va_] = static_cast<int64_t>(column);
+    next[m_.matrix->sum] = group;
+    last[m_.matrix->sum] = group - 1;
     const Expr lanes = offset_at(slots_->right, p);
     const auto linear = linear_in(lanes, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
-    const Expr stride = simplify(offset_at(slots_->right, pair) - lanes, ranges_);
-    TW_CHECK(linear && linear->coefficient.is_constant(2) &&
-                 simplify(offset_at(slots_->right, odd) - lanes, ranges_).is_constant(1),
-             "a factor of tile registers has no pairs: {}", lanes.text());
+    const Expr stride = simplify(offset_at(slots_->right, next) - lanes, ranges_);
+    TW_CHECK(linear && linear->coefficient.is_constant(group) &&
+                 simplify(offset_at(slots_->right, last) - lanes, ranges_).is_constant(group - 1),
+             "a factor of tile registers is not in groups: {}", lanes.text());
     const Place& place = job_.accesses[slots_->right];
     llvm::Value* from = element(storage_type(c_, place.storage, 0), place.base, linear->rest);
-    unit_->load(t, from, exprs_.scalar(stride * 2));
-    if (const Prefetch* next = prefetch_of(slots_->right, PrefetchKind::Next))
-        prefetch_next(from, next->bytes, exprs_.scalar(stride * 2));
+    llvm::Value* bytes = exprs_.scalar(stride * matrix_bytes(m_.matrix->type));
+    unit_->load(t, from, bytes);
+    if (const Prefetch* ahead = prefetch_of(slots_->right, PrefetchKind::Next))
+        prefetch_next(from, ahead->bytes, bytes);
 }
 
 std::pair<llvm::Value*, int64_t> StageMatrix::tile_number() {
@@ -145,7 +153,7 @@ std::pair<llvm::Value*, int64_t> StageMatrix::tile_number() {
 void StageMatrix::prefetch_next(llvm::Value* right, int64_t bytes, llvm::Value* stride) {
     const auto [number, tiles] = tile_number();
     if (number == nullptr) return;
-    const int64_t lines = m_.registers[m_.matrix->sum] / 2, share = (lines + tiles - 1) / tiles;
+    const int64_t lines = m_.registers[m_.matrix->sum] / dot_step(m_.matrix->type), share = (lines + tiles - 1) / tiles;
     llvm::Value* first = b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(share)));
     for (int64_t k = 0; k < share; ++k) {
         llvm::Value* line = b_.CreateAdd(first, b_.getInt64(static_cast<uint64_t>(k)));
@@ -153,8 +161,14 @@ void StageMatrix::prefetch_next(llvm::Value* right, int64_t bytes, llvm::Value* 
     }
 }
 
+llvm::Type* StageMatrix::sums_type() {
+    llvm::Type* number =
+        m_.matrix->type == MatrixType::I8 ? static_cast<llvm::Type*>(b_.getInt32Ty()) : b_.getFloatTy();
+    return llvm::FixedVectorType::get(number, static_cast<unsigned>(lanes_));
+}
+
 void StageMatrix::each_accumulator(const std::function<void(int, llvm::Value*, llvm::Value*)>& body) {
-    llvm::Type* vector = llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(lanes_));
+    llvm::Type* vector = sums_type();
     // Points are in row-major order of the register coordinates.
     uint64_t stride = columns_;
     for (size_t a = m_.matrix->rows + 1; a < e_.spatial; ++a)
@@ -173,7 +187,7 @@ void StageMatrix::start_tiles(llvm::Value* first, const std::function<llvm::Valu
     rows_ = row_tiles();
     llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
     llvm::IRBuilder<> at_entry(&entry, entry.begin());
-    llvm::Type* vector = llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(lanes_));
+    llvm::Type* vector = sums_type();
     sums_ = at_entry.CreateAlloca(llvm::ArrayType::get(vector, tile_points_.size()), nullptr, "sums");
     sums_->setAlignment(llvm::Align(kTileRowBytes));
     if (!is_whole()) {

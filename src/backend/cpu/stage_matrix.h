@@ -64,6 +64,7 @@ class StageMatrix : public StagePrefetch {
     Expr offset_at(uint32_t slot, const Coords& p);
     /// The 4 bytes of an operand at p and at the next points along the sum, as i32, in every lane.
     llvm::Value* packed(uint32_t slot, Coords p);
+    llvm::Type* sums_type();  ///< a vector of a row of an accumulator
     void each_accumulator(const std::function<void(int, llvm::Value* at, llvm::Value* stride)>& body);
 
     std::optional<TileUnit> unit_;

@@ -16,7 +16,8 @@ constexpr uint64_t kRegisterBytes = kTileRows * kTileRowBytes;
 
 }  // namespace
 
-TileUnit::TileUnit(llvm::IRBuilder<>& builder, bool emulated) : b_(builder), emulated_(emulated) {
+TileUnit::TileUnit(llvm::IRBuilder<>& builder, TileProducts products, bool emulated)
+    : b_(builder), products_(products), emulated_(emulated) {
     llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
     llvm::IRBuilder<> at_entry(&entry, entry.begin());
     const uint64_t bytes = emulated ? kTileRegisters * kRegisterBytes : kConfigBytes;
@@ -88,9 +89,38 @@ void TileUnit::store(int t, llvm::Value* to, llvm::Value* stride) {
 void TileUnit::product(int acc, int left, int right) {
     if (!emulated_) {
         const auto number = [&](int t) { return b_.getInt8(static_cast<uint8_t>(t)); };
-        b_.CreateIntrinsic(llvm::Intrinsic::x86_tdpbf16ps, {}, {number(acc), number(left), number(right)});
-        return;
+        const auto instruction = products_ == TileProducts::BF16             ? llvm::Intrinsic::x86_tdpbf16ps
+                                 : products_ == TileProducts::UnsignedSigned ? llvm::Intrinsic::x86_tdpbusd
+                                                                             : llvm::Intrinsic::x86_tdpbsud;
+        b_.CreateIntrinsic(instruction, {}, {number(acc), number(left), number(right)});
+    } else if (products_ == TileProducts::BF16) {
+        emulate_pairs(acc, left, right);
+    } else {
+        emulate_bytes(acc, left, right);
     }
+}
+
+void TileUnit::emulate_bytes(int acc, int left, int right) {
+    constexpr auto kColumns = static_cast<unsigned>(kTileColumns);
+    llvm::Type* sums = llvm::FixedVectorType::get(b_.getInt32Ty(), kColumns);
+    const auto align = llvm::Align(kTileRowBytes);
+    const auto groups = static_cast<uint64_t>(shapes_[static_cast<size_t>(left)].row_bytes / 4);
+    each_row(acc, [&](llvm::Value* m) {
+        emit_loop(
+            b_, b_.getInt64(0), b_.getInt64(groups), 1,
+            [&](llvm::Value* p) {
+                llvm::Value* at = b_.CreateGEP(b_.getInt32Ty(), row(left, m), p);
+                llvm::Value* x = b_.CreateVectorSplat(kColumns, b_.CreateLoad(b_.getInt32Ty(), at));
+                llvm::Value* y = b_.CreateAlignedLoad(sums, row(right, p), align);
+                if (products_ == TileProducts::SignedUnsigned) std::swap(x, y);
+                llvm::Value* sum = b_.CreateAlignedLoad(sums, row(acc, m), align);
+                b_.CreateAlignedStore(emit_dot_bytes(b_, sum, x, y, true), row(acc, m), align);
+            },
+            "group");
+    });
+}
+
+void TileUnit::emulate_pairs(int acc, int left, int right) {
     constexpr auto kColumns = static_cast<unsigned>(kTileColumns);
     llvm::Type* sums = llvm::FixedVectorType::get(b_.getFloatTy(), kColumns);
     llvm::Type* pairs = llvm::FixedVectorType::get(b_.getInt32Ty(), kColumns);

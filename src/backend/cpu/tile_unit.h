@@ -17,13 +17,21 @@ struct TileShape {
     int64_t row_bytes = kTileRowBytes;
 };
 
+/// What a product multiplies: bf16 into sums of f32, or bytes into sums of 32-bit integers.
+enum class TileProducts {
+    BF16,
+    UnsignedSigned,  ///< left operand U8, right I8
+    SignedUnsigned
+};
+
 /// Emits operations on the eight tile registers, at the builder's insertion point.
 ///
 /// Emulated, the registers are memory of the function's frame and each operation is a loop over rows. A product adds
-/// pairs of exact products in the order of Intel's description (TDPBF16PS), subnormal numbers excepted.
+/// pairs of exact products in the order of Intel's description (TDPBF16PS), subnormal numbers excepted. Sums of bytes
+/// are modulo 2^32 (TDPBUSD, TDPBSUD).
 class TileUnit {
   public:
-    TileUnit(llvm::IRBuilder<>& builder, bool emulated);
+    TileUnit(llvm::IRBuilder<>& builder, TileProducts products, bool emulated);
 
     /// Sets the shapes of all registers and clears them. Takes about 50 ns on hardware.
     void configure(const std::array<TileShape, kTileRegisters>& shapes);
@@ -31,7 +39,8 @@ class TileUnit {
     /// `stride`: (i64) bytes between rows.
     void load(int t, llvm::Value* from, llvm::Value* stride);
     void store(int t, llvm::Value* to, llvm::Value* stride);
-    /// acc[m, n] += sum over p of left[m, 2p] * right[p, 2n] + left[m, 2p + 1] * right[p, 2n + 1]; bf16, f32 sums.
+    /// acc[m, n] += sum over p of left[m, 2p] * right[p, 2n] + left[m, 2p + 1] * right[p, 2n + 1]; of bytes, groups of
+    /// four in place of pairs.
     void product(int acc, int left, int right);
     /// Marks the registers as unused, so that a context switch need not save them.
     void release();
@@ -39,8 +48,11 @@ class TileUnit {
   private:
     llvm::Value* row(int t, llvm::Value* number);
     void each_row(int t, const std::function<void(llvm::Value*)>& body);
+    void emulate_pairs(int acc, int left, int right);
+    void emulate_bytes(int acc, int left, int right);
 
     llvm::IRBuilder<>& b_;
+    TileProducts products_;
     bool emulated_;
     llvm::AllocaInst* memory_ = nullptr;  ///< the configuration, or the emulated registers
     std::array<TileShape, kTileRegisters> shapes_ = {};

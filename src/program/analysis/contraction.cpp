@@ -9,7 +9,8 @@ namespace {
 Contraction::Factor factor(const ScalarBody& body, ScalarId node) {
     const ScalarNode& n = body[node];
     if (n.op == ScalarOp::Access) return {node, n.slot, n.slot};
-    if (n.op != ScalarOp::Cast || n.dtype != DType::I32) return {node, std::nullopt, std::nullopt};
+    if (n.op != ScalarOp::Cast || (n.dtype != DType::I32 && n.dtype != DType::F32))
+        return {node, std::nullopt, std::nullopt};
     const ScalarNode& from = body[n.a];
     const bool byte = from.op == ScalarOp::Access && (from.dtype == DType::U8 || from.dtype == DType::I8);
     return {node, std::nullopt, byte ? std::optional(from.slot) : std::nullopt};

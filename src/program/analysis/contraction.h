@@ -18,7 +18,8 @@ struct Contraction {
     struct Factor {
         ScalarId node;                 ///< of the expression's body
         std::optional<uint32_t> slot;  ///< the access, if the factor is a plain read: relu(@0) has none
-        std::optional<uint32_t> read;  ///< `slot`, or the access of an 8-bit integer that is widened: cast(i32, @0)
+        std::optional<uint32_t>
+            read;  ///< `slot`, or the access of an 8-bit integer that is widened: cast(i32, @0), cast(f32, @0)
     };
     std::array<Factor, 2> factors;  ///< in the order of the multiplication
     DType type = DType::F32;        ///< of the products

@@ -5,105 +5,23 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/inline.h"
-#include "program/transform/tidy.h"
+#include "program/transform/requantised.h"
 
 namespace tilewright {
 
 namespace {
 
 constexpr int64_t kHalf = 128;
-constexpr int kMostInlined = 4;  // dequantisation, and copies around it
+constexpr int64_t kLargest = int64_t{255} * 255;  // of a product of differences
+constexpr int kMostInlined = 4;                   // dequantisation, and copies around it
 
 bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
-
-/// Returns q's access, its number, if the body quantises what it dequantises: sat(round(((q - zero) * scale) / scale) +
-/// zero).
-class Requantisation {
-  public:
-    Requantisation(const Program& program, const TensorExpr& e) : p_(program), e_(e), b_(e.body) {}
-
-    std::optional<uint32_t> match(DType to) const {
-        const auto shifted = saturated(to);
-        if (!shifted) return std::nullopt;
-        ScalarId rounded = *shifted;
-        std::optional<ScalarId> zero;
-        if (is(rounded, ScalarOp::Add)) {
-            zero = b_[rounded].b;
-            rounded = b_[rounded].a;
-        }
-        if (!is(rounded, ScalarOp::RoundEven) || !is(b_[rounded].a, ScalarOp::Div)) return std::nullopt;
-        const ScalarNode& ratio = b_[b_[rounded].a];
-        if (ratio.dtype != DType::F32 || !is(ratio.a, ScalarOp::Mul)) return std::nullopt;
-        const ScalarNode& real = b_[ratio.a];
-        for (const auto& [integer, scale] : {std::pair(real.a, real.b), std::pair(real.b, real.a)})
-            if (same(scale, ratio.b) && is_moderate(scale) && is(integer, ScalarOp::Cast))
-                if (auto found = integers(b_[integer].a, zero, to)) return found;
-        return std::nullopt;
-    }
-
-  private:
-    bool is(ScalarId id, ScalarOp op) const { return b_[id].op == op; }
-
-    /// x of cast(min(max(x, least), most)).
-    std::optional<ScalarId> saturated(DType to) const {
-        const double least = to == DType::U8 ? 0 : -128, most = least + 255;
-        const ScalarId root = b_.root();
-        if (!is(root, ScalarOp::Cast) || b_[root].dtype != to || !is(b_[root].a, ScalarOp::Min)) return std::nullopt;
-        const ScalarNode& upper = b_[b_[root].a];
-        if (!is(upper.b, ScalarOp::Const) || b_[upper.b].value != most || !is(upper.a, ScalarOp::Max))
-            return std::nullopt;
-        const ScalarNode& lower = b_[upper.a];
-        if (!is(lower.b, ScalarOp::Const) || b_[lower.b].value != least) return std::nullopt;
-        return lower.a;
-    }
-
-    /// Equal numbers, or reads of the same element of a constant.
-    bool same(ScalarId x, ScalarId y) const {
-        while (is(x, ScalarOp::Cast)) x = b_[x].a;
-        while (is(y, ScalarOp::Cast)) y = b_[y].a;
-        const ScalarNode &a = b_[x], &b = b_[y];
-        if (a.op == ScalarOp::Const && b.op == ScalarOp::Const) return number(a) == number(b);
-        if (a.op != ScalarOp::Access || b.op != ScalarOp::Access) return false;
-        const Access &first = e_.accesses[a.slot], &second = e_.accesses[b.slot];
-        return first == second && first.valid.empty();
-    }
-    static double number(const ScalarNode& n) { return is_float(n.dtype) ? n.value : static_cast<double>(n.int_value); }
-
-    /// Whether products of up to 255 and the scale neither overflow nor become subnormal.
-    bool is_moderate(ScalarId scale) const {
-        const auto moderate = [](double v) { return std::abs(v) >= 0x1p-100 && std::abs(v) <= 0x1p100; };
-        if (is(scale, ScalarOp::Const)) return moderate(number(b_[scale]));
-        if (!is(scale, ScalarOp::Access)) return false;
-        const auto known = p_.constants.find(e_.accesses[b_[scale].slot].value);
-        if (known == p_.constants.end() || p_.unread.count(known->first) != 0) return false;
-        for (int64_t i = 0; i < known->second.count(); ++i)
-            if (!moderate(known->second.get(i))) return false;
-        return true;
-    }
-
-    std::optional<uint32_t> integers(ScalarId id, const std::optional<ScalarId>& zero, DType to) const {
-        const bool no_zero = !zero || (is(*zero, ScalarOp::Const) && number(b_[*zero]) == 0);
-        if (is(id, ScalarOp::Sub)) {
-            if (!zero || !same(b_[id].b, *zero)) return std::nullopt;
-            id = b_[id].a;
-        } else if (!no_zero) {
-            return std::nullopt;
-        }
-        if (!is(id, ScalarOp::Cast) || b_[id].dtype != DType::I32) return std::nullopt;
-        const ScalarNode& q = b_[b_[id].a];
-        if (q.op != ScalarOp::Access || q.dtype != to || !e_.accesses[q.slot].valid.empty()) return std::nullopt;
-        return q.slot;
-    }
-
-    const Program& p_;
-    const TensorExpr& e_;
-    const ScalarBody& b_;
-};
 
 /// A number that is subtracted from a factor: `read` + `offset`, or `offset` alone.
 struct ZeroPoint {
@@ -174,7 +92,7 @@ class Rewriter {
     }
 
     Program run(IntegerProducts& report) {
-        for (const PrimitiveId id : p_.primitives.ids()) copy_requantised(p_.primitives[id]);
+        report_.identities = copy_requantised(p_);
         for (const PrimitiveId id : p_.primitives.ids()) {
             Primitive q = p_.primitives[id];
             if (!rewrite(q)) all_.push_back(std::move(q));
@@ -186,37 +104,6 @@ class Rewriter {
     }
 
   private:
-    void copy_requantised(Primitive& q) {
-        constexpr int kMost = 8;
-        const TensorExpr* e = q.expr();
-        if (e == nullptr || e->reducer != Reducer::None || !is_byte(p_.values[q.outputs[0]].dtype)) return;
-        TensorExpr own = *e;
-        for (int k = 0; k < kMost; ++k) {
-            if (const auto of = Requantisation(p_, own).match(p_.values[q.outputs[0]].dtype)) {
-                own.body = ScalarBody();
-                own.body.set_root(own.body.access(*of, p_.values[own.accesses[*of].value].dtype));
-                q.kind = tidy(own);
-                ++report_.identities;
-                return;
-            }
-            const auto next = with_producer_of_real(own);
-            if (!next) return;
-            own = std::move(*next);
-        }
-    }
-
-    /// `own` with the elementwise producer of its one computed read of a float in place.
-    std::optional<TensorExpr> with_producer_of_real(const TensorExpr& own) const {
-        for (size_t k = 0; k < own.accesses.size(); ++k) {
-            const Access& a = own.accesses[k];
-            if (p_.values[a.value].dtype != DType::F32 || !producers_[a.value]) continue;
-            const TensorExpr* by = p_.primitives[producers_[a.value]].expr();
-            if (by == nullptr || by->reducer != Reducer::None || !a.valid.empty()) return std::nullopt;
-            return inline_producer(own, k, *by, p_.values[a.value]);
-        }
-        return std::nullopt;
-    }
-
     // --- recognition
 
     /// The number that all elements of a constant equal.
@@ -357,18 +244,141 @@ class Rewriter {
         const auto c = e != nullptr ? contraction(*e) : std::nullopt;
         if (!c || !c->reads_two() || (c->type != DType::F32 && c->type != DType::I32)) return false;
         if (!e->epilogue.empty() || !e->output_index.empty() || p_.values[q.outputs[0]].dtype != c->type) return false;
-        // Sums without reuse along rows and columns (depthwise convolutions) do not run on dot products.
         const ContractionAxes all = axes(*e, *c);
+        if (keep_weights_of_one_row(q, *c, all) || sum_floats_of_bytes(q, *c, all)) return true;
+        // Sums without reuse along rows and columns (depthwise convolutions) do not run on dot products.
         if (all.rows.empty() || all.columns.empty() || !all.one_sided.empty()) return false;
         auto first = factor(*e, *c->factors[0].slot), second = factor(*e, *c->factors[1].slot);
         if (!first || !second || !fixed_along_sum(*e, *first) || !fixed_along_sum(*e, *second)) return false;
-        constexpr int64_t kLargest = int64_t{255} * 255;  // of a product of differences
         const auto count = terms(*e);
         if (!count || (c->type == DType::F32 && *count * kLargest > INT32_MAX)) return false;
         ++report_.products;
         of_both_types(q, *first, *second);
         emit(q, *first, *second, *count);
         return true;
+    }
+
+    /// A product that reads every weight once takes the time of reading them: they stay bytes, and the other factor
+    /// stays as it is.
+    ///     y[n] = sum(k) x[k] * ((w[k,n] - 0) * s[n])   ->   r[n] = sum(k) x[k] * f32(w[k,n]),  y[n] = r[n] * s[n]
+    bool keep_weights_of_one_row(const Primitive& q, const Contraction& c, const ContractionAxes& all) {
+        const TensorExpr& e = *q.expr();
+        const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
+        if (c.type != DType::F32 || !all.batch.empty() || !all.one_sided.empty()) return false;
+        const std::vector<size_t>& rows = first ? all.columns : all.rows;
+        if (std::any_of(rows.begin(), rows.end(), [&](size_t a) { return !e.extents[a].is_constant(1); })) return false;
+        const auto weights = factor(e, *c.factors[first ? 0 : 1].slot);
+        if (!weights || !is_constant(*weights) || !weights->zero.is_zero() || !fixed_along_sum(e, *weights) ||
+            !weights->q.valid.empty())
+            return false;
+        ++report_.products;
+        TensorExpr product = sum_over(e, {e.accesses[*c.factors[first ? 1 : 0].slot], weights->q});
+        ScalarBody& b = product.body;
+        b.set_root(
+            b.binary(ScalarOp::Mul, b.access(0, DType::F32), b.cast(DType::F32, b.access(1, stored(weights->q)))));
+        scale_sum(q, std::move(product), {}, {}, *weights);
+        return true;
+    }
+
+    /// A depthwise convolution, which does not run on dot products, reads bytes. Its sums are exact in floats.
+    ///     y[c,i] = sum(k) ((x[c,i+k] - 10) * 0.5) * (w[c,k] * s[c])
+    ///  -> v[c,k] = f32(w[c,k]),  t[c] = sum(k) 10 * v[c,k]                 constants
+    ///     r[c,i] = sum(k) f32(x[c,i+k]) * v[c,k],  y[c,i] = (r[c,i] - t[c]) * (0.5 * s[c])
+    bool sum_floats_of_bytes(const Primitive& q, const Contraction& c, const ContractionAxes& all) {
+        const TensorExpr& e = *q.expr();
+        const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
+        const bool depthwise = !all.batch.empty() && (first ? all.rows : all.columns).empty() &&
+                               !(first ? all.columns : all.rows).empty() && all.one_sided.empty();
+        if (c.type != DType::F32 || !depthwise) return false;
+        const auto data = factor(e, *c.factors[first ? 1 : 0].slot),
+                   weights = factor(e, *c.factors[first ? 0 : 1].slot);
+        if (!data || !weights || is_constant(*data) || !is_constant(*weights) || data->zero.read ||
+            weights->zero.read || !weights->q.valid.empty() || !fixed_along_sum(e, *data) ||
+            !fixed_along_sum(e, *weights))
+            return false;
+        const auto count = terms(e);
+        if (!count || *count * kLargest >= (int64_t{1} << 24)) return false;
+        ++report_.products;
+        const std::vector<Expr> shape = p_.values[weights->q.value].shape;
+        TensorExpr floats;
+        floats.extents = shape;
+        floats.spatial = shape.size();
+        floats.accesses = {{weights->q.value, {}, {}, 0}};
+        for (size_t d = 0; d < shape.size(); ++d) floats.accesses[0].index.push_back(axis(d));
+        floats.body.set_root(
+            floats.body.binary(ScalarOp::Sub, floats.body.cast(DType::F32, floats.body.access(0, stored(weights->q))),
+                               floats.body.constant(DType::F32, static_cast<double>(weights->zero.offset))));
+        const Access v{add(q, "weights", DType::F32, shape, std::move(floats)), weights->q.index, {}, 0};
+        TensorExpr product = sum_over(e, {data->q, v});
+        ScalarBody& b = product.body;
+        b.set_root(b.binary(ScalarOp::Mul, b.cast(DType::F32, b.access(0, stored(data->q))), b.access(1, DType::F32)));
+        std::optional<Access> correction;
+        if (!data->zero.is_zero()) {
+            Restricted r(e, {&v});
+            r.reduce(e);
+            TensorExpr& sum = r.expr();
+            const ScalarId term = sum.body.access(r.read(v), DType::F32);
+            sum.body.set_root(sum.body.binary(ScalarOp::Mul, term,
+                                              sum.body.constant(DType::F32, static_cast<double>(data->zero.offset))));
+            std::vector<Expr> rows = spatial_shape(sum);
+            correction =
+                Access{add(q, "sums_of_weights", DType::F32, std::move(rows), std::move(sum)), r.index(), {}, 0};
+        }
+        scale_sum(q, std::move(product), correction, *data, *weights);
+        return true;
+    }
+
+    static std::vector<Expr> spatial_shape(const TensorExpr& e) {
+        return {e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial)};
+    }
+
+    static TensorExpr sum_over(const TensorExpr& e, std::vector<Access> accesses) {
+        TensorExpr out;
+        out.extents = e.extents;
+        out.spatial = e.spatial;
+        out.reducer = Reducer::Sum;
+        out.accesses = std::move(accesses);
+        return out;
+    }
+
+    /// Adds a sum of floats, and its difference from `correction` times both scales in place of q.
+    void scale_sum(const Primitive& q, TensorExpr sum, const std::optional<Access>& correction, const Quantised& first,
+                   const Quantised& second) {
+        const std::optional<Access> scale = joint_scale(q, first, second);
+        TensorExpr end;
+        end.extents = spatial_shape(sum);
+        end.spatial = sum.spatial;
+        Access result{add(q, "of_bytes", DType::F32, end.extents, std::move(sum)), {}, {}, 0};
+        for (size_t d = 0; d < end.spatial; ++d) result.index.push_back(axis(d));
+        end.accesses = {std::move(result)};
+        ScalarId total = end.body.access(0, DType::F32);
+        if (correction) {
+            end.accesses.push_back(*correction);
+            total = end.body.binary(ScalarOp::Sub, total, end.body.access(1, DType::F32));
+        }
+        end.body.set_root(times_scales(end, total, scale, first, second));
+        Primitive last = q;
+        last.name = q.name + "/real";
+        last.kind = std::move(end);
+        all_.push_back(std::move(last));
+    }
+
+    /// `total` times both scales, or their product where it is a constant tensor.
+    static ScalarId times_scales(TensorExpr& e, ScalarId total, const std::optional<Access>& joint,
+                                 const Quantised& first, const Quantised& second) {
+        const auto times = [&](const Access& a) {
+            e.accesses.push_back(a);
+            const auto slot = static_cast<uint32_t>(e.accesses.size() - 1);
+            total = e.body.binary(ScalarOp::Mul, total, e.body.access(slot, DType::F32));
+        };
+        if (joint) {
+            times(*joint);
+            return total;
+        }
+        total = e.body.binary(ScalarOp::Mul, total, e.body.constant(DType::F32, first.factor * second.factor));
+        for (const Quantised* x : {&first, &second})
+            if (x->scale) times(*x->scale);
+        return total;
     }
 
     bool is_constant(const Quantised& x) const { return constant_.count(x.q.value) != 0; }
@@ -447,7 +457,7 @@ class Rewriter {
         ScalarId term = widened(e, slot, stored(of.q));
         if (!zero.read) term = e.body.binary(ScalarOp::Mul, term, e.body.int_constant(DType::I32, zero.offset));
         e.body.set_root(term);
-        std::vector<Expr> shape(e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial));
+        const std::vector<Expr> shape = spatial_shape(e);
         return {add(q, role, DType::I32, std::move(shape), std::move(e)), r.index(), {}, 0};
     }
 
@@ -471,14 +481,10 @@ class Rewriter {
 
     void emit(const Primitive& q, const Quantised& first, const Quantised& second, int64_t count) {
         const TensorExpr& e = *q.expr();
-        TensorExpr product;
-        product.extents = e.extents;
-        product.spatial = e.spatial;
-        product.reducer = Reducer::Sum;
-        product.accesses = {first.q, second.q};
+        TensorExpr product = sum_over(e, {first.q, second.q});
         const ScalarId left = widened(product, 0, stored(first.q)), right = widened(product, 1, stored(second.q));
         product.body.set_root(product.body.binary(ScalarOp::Mul, left, right));
-        std::vector<Expr> shape(e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial));
+        const std::vector<Expr> shape = spatial_shape(e);
 
         // The corrections come first: constants, or sums that need not wait.
         std::optional<Access> sums[2];
@@ -511,15 +517,8 @@ class Rewriter {
                 b.binary(ScalarOp::Mul, node_of(end, first.zero, read), node_of(end, second.zero, read));
             total = b.binary(ScalarOp::Add, total, b.binary(ScalarOp::Mul, zeros, b.int_constant(DType::I32, count)));
         }
-        if (p_.values[q.outputs[0]].dtype == DType::F32) {
-            total = b.cast(DType::F32, total);
-            if (scale)
-                total = b.binary(ScalarOp::Mul, total, b.access(read(*scale), DType::F32));
-            else
-                total = b.binary(ScalarOp::Mul, total, b.constant(DType::F32, first.factor * second.factor));
-            for (const Quantised* x : factors)
-                if (!scale && x->scale) total = b.binary(ScalarOp::Mul, total, b.access(read(*x->scale), DType::F32));
-        }
+        if (p_.values[q.outputs[0]].dtype == DType::F32)
+            total = times_scales(end, b.cast(DType::F32, total), scale, first, second);
         b.set_root(total);
         Primitive last = q;
         last.name = q.name + "/real";

@@ -22,9 +22,9 @@ struct IntegerProducts {
 ///     c[n]   = sum(k) 10 * w[k,n]                  a constant
 ///     y[m,n] = (i[m,n] - c[n]) * (0.5 * s[n])
 ///
-/// Before that, quantisations of numbers that had been dequantised with the same scale and zero point, whatever copies
-/// lie between, become copies of the integers: round((q - zero) * scale / scale) is q - zero where the scale is neither
-/// tiny nor huge.
+/// Before that, quantisations of what was dequantised alike become copies (copy_requantised). A product of one row with
+/// constant weights keeps these as bytes, which it converts as it reads them, and the other factor as it is. A
+/// depthwise convolution reads its data as bytes and sums floats, exactly: it has no more than 24 bits.
 ///
 /// I32 sums are the same modulo 2^32. F32 sums are computed exactly, up to their last rounding; sums that could exceed
 /// 31 bits are left alone. So are products whose scales vary along the sum, and padded ones with a zero point that is

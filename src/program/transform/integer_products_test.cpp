@@ -157,7 +157,7 @@ std::string requantised(const std::string& zero, const std::string& scale) {
   xf: f32[6, 24] = [6, 24] mul(f32(sub(i32(@0), 10:i32)), 0.3f) where @0 = x[i0, i1]  ; xf Op
   xt: f32[24, 6] = [24, 6] @0 where @0 = xf[i1, i0]  ; xt Transpose
   r: f32[24, 6] = [24, 6] div(@0, {1}) where @0 = xt[i0, i1]  ; r Op
-  y: u8[24, 6] = [24, 6] u8(min(max(add(round(@0), {0}), 0.0), 255.0)) where @0 = r[i0, i1]  ; y Op
+  y: u8[24, 6] = [24, 6] u8(add(round(@0), {0})) where @0 = r[i0, i1]  ; y Op
   output y
 )TW",
                        zero, scale);
@@ -177,15 +177,63 @@ TEST(IntegerProducts, CopyWhatIsQuantisedAsItWas) {
     EXPECT_EQ(of(requantised("10.0", "0.31f")), 0U);
 }
 
+TEST(IntegerProducts, TakeTheLargestIntegerOfWhatIsQuantisedAsItWas) {
+    const auto pooled = [](const std::string& scale) {
+        return fmt::format(R"TW(  input x: u8[3, 10, 10]
+  xf: f32[3, 10, 10] = [3, 10, 10] mul(f32(sub(i32(@0), 10:i32)), 0.3f) where @0 = x[i0, i1, i2]  ; xf Op
+  m: f32[3, 5, 5] = [3, 5, 5] max(i3 < 3, i4 < 3) @0 where @0 = xf[i0, 2*i1 + i3 - 1, 2*i2 + i4 - 1] when 2*i1 + i3 - 1 >= 0 and 2*i2 + i4 - 1 >= 0 else -inf  ; m MaxPool
+  y: u8[3, 5, 5] = [3, 5, 5] u8(add(round(div(@0, {})), 10.0)) where @0 = m[i0, i1, i2]  ; y Op
+  output y
+)TW",
+                           scale);
+    };
+    EXPECT_THAT(expect(pooled("0.3f"), 0, 0),
+                HasSubstr("y: u8[3, 5, 5] = [3, 5, 5] max(i3 < 3, i4 < 3) @0 where @0 = x["));
+    EXPECT_THAT(expect(pooled("0.31f"), 0, 0), HasSubstr("max(i3 < 3, i4 < 3) @0 where @0 = xf["));
+}
+
 TEST(IntegerProducts, CopyRowsOfATableThatIsQuantisedAsItWas) {
     const std::string text = R"TW(  input ids: i64[6]
   input x: u8[30, 24]
   xf: f32[30, 24] = [30, 24] mul(f32(sub(i32(@0), 10:i32)), 0.3f) where @0 = x[i0, i1]  ; xf Op
   xg: f32[6, 24] = [6, 24] @1 where @0 = ids[i0], @1 = xf[@0 % 30, i1]  ; xg Gather
-  y: u8[6, 24] = [6, 24] u8(min(max(add(round(div(@0, 0.3f)), 10.0), 0.0), 255.0)) where @0 = xg[i0, i1]  ; y Op
+  y: u8[6, 24] = [6, 24] u8(add(round(div(@0, 0.3f)), 10.0)) where @0 = xg[i0, i1]  ; y Op
   output y
 )TW";
     EXPECT_THAT(expect(text, 0, 0), HasSubstr("y: u8[6, 24] = [6, 24] @1 where @0 = ids[i0], @1 = x[@0 % 30, i1]"));
+}
+
+TEST(IntegerProducts, KeepWeightsThatAreReadOnceAsBytes) {
+    const auto product = [](int rows) {
+        return fmt::format(R"TW(  input x: f32[{0}, 24]
+  input w: i8[16, 24]
+  input ws: f32[16]
+  wf: f32[16, 24] = [16, 24] mul(f32(i32(@0)), @1) where @0 = w[i0, i1], @1 = ws[i0]  ; wf Op
+  y: f32[{0}, 16] = [{0}, 16] sum(i2 < 24) mul(@0, @1) where @0 = x[i0, i2], @1 = wf[i1, i2]  ; y Op
+  output y
+)TW",
+                           rows);
+    };
+    EXPECT_THAT(expect(product(1), 1, 0, 1e-6), HasSubstr("mul(@0, f32(@1)) where @0 = x["));
+    expect(product(2), 0, 0);
+}
+
+TEST(IntegerProducts, OfDepthwiseConvolutionsReadBytesAndSumFloats) {
+    const auto depthwise = [](int taps) {
+        return fmt::format(R"TW(  input x: u8[4, 9, 9]
+  input w: i8[4, {0}, {0}]
+  input ws: f32[4]
+  xf: f32[4, 9, 9] = [4, 9, 9] mul(f32(sub(i32(@0), 10:i32)), 0.5f) where @0 = x[i0, i1, i2]  ; xf Op
+  wf: f32[4, {0}, {0}] = [4, {0}, {0}] mul(f32(i32(@0)), @1) where @0 = w[i0, i1, i2], @1 = ws[i0]  ; wf Op
+  y: f32[4, 9, 9] = [4, 9, 9] sum(i3 < {0}, i4 < {0}) mul(@0, @1) where @0 = xf[i0, i1 + i3 - 1, i2 + i4 - 1] when i1 + i3 - 1 >= 0 and -i1 - i3 + 9 >= 0 and i2 + i4 - 1 >= 0 and -i2 - i4 + 9 >= 0 else 0, @1 = wf[i0, i3, i4]  ; y Op
+  output y
+)TW",
+                           taps);
+    };
+    const std::string text = expect(depthwise(3), 1, 0, 1e-6);
+    EXPECT_THAT(text, HasSubstr("mul(f32(@0), @1) where @0 = x["));
+    EXPECT_THAT(text, HasSubstr("else 10, @1 = y/weights["));
+    expect(depthwise(17), 0, 0);  // sums of more than 24 bits
 }
 
 TEST(IntegerProducts, LeaveScalesAlongTheSumAndSumsWithoutReuse) {

@@ -29,7 +29,7 @@ std::optional<size_t> columns_of(const OperandWalks& w, const Contraction& c, in
 }
 
 int64_t step_along(int64_t extent, const MatrixUnit& unit) {
-    if (unit.tile()) return tile_step(extent);
+    if (unit.tile()) return tile_step(extent, unit.type);
     return extent % dot_step(unit.type) == 0 ? dot_step(unit.type) : 0;
 }
 
@@ -38,7 +38,7 @@ int64_t step_along(int64_t extent, const MatrixUnit& unit) {
 std::optional<MatrixAxes> matrix_axes(const OperandWalks& w, MatrixForm form) {
     const auto c = contraction(w.e);
     const auto type = c && w.product ? type_of(w, *c) : std::nullopt;
-    if (!type || (form == MatrixForm::Tile && *type != MatrixType::BF16)) return std::nullopt;
+    if (!type) return std::nullopt;
     MatrixAxes t;
     t.lanes = form == MatrixForm::Tile ? kTileColumns : w.target.micro_lanes();
     const auto columns = columns_of(w, *c, t.lanes);

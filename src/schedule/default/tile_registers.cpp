@@ -22,22 +22,25 @@ struct TileShapes {
 };
 
 /// Cycles of a register tile with `rows` rows.
-double tile_cost(int64_t rows, int64_t outer, int64_t columns, double steps, int64_t step) {
+///
+/// `groups`: lines of a step of the right operand, for each tile of columns.
+double tile_cost(int64_t rows, int64_t outer, int64_t columns, double steps, int64_t groups) {
     const int64_t tiles = (rows + kTileRows - 1) / kTileRows, height = (rows + tiles - 1) / tiles;
     double products = 0;
     for (int64_t t = 0; t < tiles; ++t)
         products += std::max(kLeastProduct, static_cast<double>(std::min(height, rows - t * height)));
     const auto q = static_cast<double>(outer), c = static_cast<double>(columns);
-    const double lines = q * static_cast<double>(rows) + c * static_cast<double>(step / 2);
+    const double lines = q * static_cast<double>(rows) + c * static_cast<double>(groups);
     const double accumulators = q * static_cast<double>(tiles) * c;
-    const double panel = c * static_cast<double>(step / 2) * steps * static_cast<double>(kTileRowBytes);
-    const double far = panel > kL1PanelBytes ? c * static_cast<double>(step / 2) / kL2LinesPerCycle : 0;
+    const double panel = c * static_cast<double>(groups) * steps * static_cast<double>(kTileRowBytes);
+    const double far = panel > kL1PanelBytes ? c * static_cast<double>(groups) / kL2LinesPerCycle : 0;
     return steps * std::max({q * c * products, lines / kLinesPerCycle, far}) + accumulators * kStoreTile +
            q * static_cast<double>(rows) * c * kEpilogueVector + 40;
 }
 
 TileShapes choose_shapes(const OperandWalks& w, const MatrixAxes& t) {
     const double steps = w.sum_points() / static_cast<double>(t.step);
+    const int64_t groups = t.step / dot_step(t.unit.type);
     const int64_t rows = w.extent(t.unit.rows), outer = t.outer_rows ? w.extent(*t.outer_rows) : 1;
     const int64_t columns = (w.extent(t.unit.columns) + kTileColumns - 1) / kTileColumns;
     const auto over = [](int64_t extent, int64_t tile, double tail_cost, const auto& cost) {
@@ -54,7 +57,7 @@ TileShapes choose_shapes(const OperandWalks& w, const MatrixAxes& t) {
                 const double cost = over(columns, c, kConfiguration, [&](int64_t cs) {
                     return over(outer, q, kConfiguration, [&](int64_t qs) {
                         return over(rows, r, kConfiguration,
-                                    [&](int64_t rs) { return tile_cost(rs, qs, cs, steps, t.step); });
+                                    [&](int64_t rs) { return tile_cost(rs, qs, cs, steps, groups); });
                     });
                 });
                 if (cost < least * 0.999) {
@@ -68,9 +71,9 @@ TileShapes choose_shapes(const OperandWalks& w, const MatrixAxes& t) {
 }  // namespace
 
 bool choose_tile_micro(const OperandWalks& w, StageChoice& choice) {
-    if (!w.target.bf16_tiles() || w.target.gpu) return false;
+    if (w.target.gpu || (!w.target.bf16_tiles() && !w.target.byte_tiles())) return false;
     const auto axes = matrix_axes(w, MatrixForm::Tile);
-    if (!axes) return false;
+    if (!axes || !(axes->unit.type == MatrixType::I8 ? w.target.byte_tiles() : w.target.bf16_tiles())) return false;
     Micro& micro = choice.micro;
     const TileShapes shapes = choose_shapes(w, *axes);
     micro.registers[axes->unit.columns] = shapes.columns * kTileColumns;
