@@ -216,12 +216,18 @@ struct Fuser {
         return std::move(*fused);
     }
 
-    /// Whether the elements that an expression reads take less space than what it computes.
+    /// Whether the computed tensors that an expression reads take less memory than its result: dequantisations,
+    /// upsampling.
     bool reads_fewer_bytes(const TensorExpr& q, ValueId made) const {
-        size_t bytes = 0;
+        const auto bytes = [&](ValueId v) {
+            return assumed_points(p.values[v].shape, p.assumed) * static_cast<double>(byte_size(p.values[v].dtype));
+        };
+        std::set<ValueId> read;
         for (const Access& a : q.accesses)
-            if (p.constants.count(a.value) == 0) bytes += byte_size(p.values[a.value].dtype);
-        return bytes < byte_size(p.values[made].dtype);
+            if (p.constants.count(a.value) == 0) read.insert(a.value);
+        double all = 0;
+        for (const ValueId v : read) all += bytes(v);
+        return all < bytes(made);
     }
 
     /// The value in the type that its reader requires. An element that is only moved was rounded before, and a

@@ -50,6 +50,40 @@ TEST(FuseGreedily, a_residual_is_added_where_the_product_ends) {
                 ElementsAre(HasSubstr("then add(")));
 }
 
+TEST(FuseGreedily, what_is_made_of_fewer_bytes_is_computed_where_the_product_ends) {
+    const auto with = [](const std::string& input, const std::string& body) {
+        return fused(fmt::format(R"(program t {{
+  input x: f32[6, 8]
+  input w: f32[8, 8]
+  {}
+  d: f32[6, 8] = [6, 8] {}
+  p: f32[6, 8] = [6, 8] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  y: f32[6, 8] = [6, 8] add(@0, @1) where @0 = d[i0, i1], @1 = p[i0, i1]
+  output y
+}})",
+                                 input, body));
+    };
+    EXPECT_THAT(with("input r: u8[6, 8]", "mul(f32(i32(@0)), 0.5) where @0 = r[i0, i1]"),
+                ElementsAre(HasSubstr("mul(f32(i32(@2)), 0.5)")));
+    EXPECT_THAT(with("input r: f32[3, 8]", "exp(@0) where @0 = r[i0 // 2, i1]"), ElementsAre(HasSubstr("exp(@2)")));
+    EXPECT_THAT(with("input r: f32[6, 8]", "exp(@0) where @0 = r[i0, i1]"),
+                ElementsAre(HasSubstr("exp(@0)"), HasSubstr("y = ")));
+}
+
+TEST(FuseGreedily, bytes_are_dequantised_where_they_are_read) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[6, 8]
+  input w: f32[8, 8]
+  p: f32[6, 8] = [6, 8] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  q: u8[6, 8] = [6, 8] u8(round(@0)) where @0 = p[i0, i1]
+  d: f32[6, 8] = [6, 8] mul(f32(i32(@0)), 0.5) where @0 = q[i0, i1]
+  s: f32[6, 8] = [6, 8] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i1, i2]
+  y: f32[6, 8] = [6, 8] add(@0, @1) where @0 = d[i0, i1], @1 = s[i0, i1]
+  output y
+})"),
+                ElementsAre(HasSubstr("then u8(round(acc))"), HasSubstr("mul(f32(i32(@2)), 0.5)")));
+}
+
 TEST(FuseGreedily, of_a_chain_of_sums_every_product_adds_to_what_the_one_before_it_left) {
     EXPECT_THAT(fused(R"(program t {
   input x: f32[6, 8]

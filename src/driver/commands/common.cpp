@@ -285,10 +285,14 @@ void add_target_options(CLI::App& command, ModelOptions& o) {
         .add_option("--target", o.target,
                     "cpu (default); cuda:sm_80 (A100), cuda:sm_90a (H200) or cuda (the latter): kernels for a GPU")
         ->check(CLI::IsMember({"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a"}));
+    add_precision_option(command, o);
+}
+
+void add_precision_option(CLI::App& command, ModelOptions& o) {
     command
         .add_option("--precision", o.precision,
                     "precision to which f32 operands of products may be rounded, on matrix instructions: f32 (exact; "
-                    "default), tf32, f16 (GPUs), bf16 (GPUs, and CPUs with AMX)")
+                    "default), tf32, f16 (GPUs), bf16 (GPUs, and CPUs with AMX or AVX512_BF16)")
         ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
 }
 

@@ -79,6 +79,8 @@ void add_model_options(CLI::App& command, ModelOptions& o);
 void add_kv_cache_option(CLI::App& command, ModelOptions& o);
 /// Adds --target and --precision, for commands that accept models for GPUs.
 void add_target_options(CLI::App& command, ModelOptions& o);
+/// Adds --precision alone.
+void add_precision_option(CLI::App& command, ModelOptions& o);
 /// A warning on standard error; each text is printed once.
 void warn_once(const std::string& text);
 /// A note on standard error.

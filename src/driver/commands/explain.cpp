@@ -58,6 +58,7 @@ void add_explain_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("explain", "print the kernels of a plan, their primitives and estimated times");
     add_model_options(*c, o->model);
     add_kv_cache_option(*c, o->model);
+    add_precision_option(*c, o->model);
     add_data_options(*c, o->data);
     c->add_option("--time", o->seconds,
                   "run this plan and the two it is compared with in turns, for this many seconds each")

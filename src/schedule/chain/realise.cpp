@@ -172,13 +172,25 @@ class Tree {
                     view.values[v].shape[d] =
                         buffer_range(other, x->id) + (d + 1 == written.size() ? padding_of(v) : 0);
         }
-        const StageChoice choice = choose_micro(view, e, view.values[view.primitives[s].outputs[0]].dtype, target_);
+        const DType type = view.values[view.primitives[s].outputs[0]].dtype;
+        StageChoice choice = choose_micro(view, e, type, target_);
+        if (choice.micro.matrix && !in_whole_vectors(s, choice.micro)) {
+            Target plain = target_;
+            plain.native = false;
+            choice = choose_micro(view, e, type, plain);
+        }
         Compute out;
         out.stage = s;
         out.micro = choice.micro;
         if (!choice.loads.empty()) loads_[s] = choice.loads;
         micros_[s] = choice.micro;
         return out;
+    }
+
+    /// Whether every tile of the matrix instructions' columns starts at a vector, where their operands are grouped.
+    bool in_whole_vectors(PrimitiveId s, const Micro& micro) const {
+        const size_t columns = c_.stage_axes[s][micro.matrix->columns];
+        return range_[columns] % micro.lanes == 0 || range_[columns] >= c_.extents[columns];
     }
 
     int64_t buffer_range(PrimitiveId s, size_t k) const {

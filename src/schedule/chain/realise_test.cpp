@@ -77,6 +77,32 @@ TEST(Realise, loops_of_one_step_are_dead) {
     EXPECT_EQ(tree(c, "n(k,h)", {9, 8, 5, 6}), "C0,C1");
 }
 
+TEST(Realise, columns_of_matrix_instructions_start_at_whole_vectors) {
+    const Chain c = given(make_chain(parse_program(R"(program products {
+  input a: bf16[64, 32]
+  input b: bf16[16, 64, 2]
+  input d: bf16[32, 96, 2]
+  s: bf16[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2 // 2, i1, i2 % 2]
+  y: f32[64, 96] = [64, 96] sum(i2 < 64) mul(@0, @1) where @0 = s[i0, i2], @1 = d[i2 // 2, i1, i2 % 2]
+  output y
+})")));
+    Target tiles = generic_target(VectorIsa::avx512);
+    tiles.native = true;
+    tiles.features = {"amx-bf16", "amx-tile"};
+    const auto products = [&](int64_t columns) {
+        const std::string text =
+            print(given(realise(c, {make_space(c, kAnyMemory).expressions[0], {32, 64, 32, columns}}, tiles)));
+        size_t n = 0;
+        for (size_t at = text.find("matrix bf16 tile"); at != std::string::npos;
+             at = text.find("matrix bf16 tile", at + 1))
+            ++n;
+        return n;
+    };
+    EXPECT_EQ(products(48), 2u);
+    EXPECT_EQ(products(42), 1u);
+    EXPECT_EQ(products(96), 2u);
+}
+
 TEST(Realise, the_rows_of_one_thread_are_no_tasks_where_heads_are) {
     const Chain c = given(make_chain(attention(4, 6, 8, 3, 5)));
     const TilingExpression e = make_space(c, kAnyMemory).expressions[0];
