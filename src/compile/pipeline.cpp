@@ -32,6 +32,7 @@
 #include "orchestrate/split_k.h"
 #include "orchestrate/window_runs.h"
 #include "program/rewrite/guards.h"
+#include "program/transform/byte_tables.h"
 #include "program/transform/canonical.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
@@ -315,8 +316,8 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { assign_layouts_first(u, s.planning.scheduling.target); }));
     pass({"fuse", "elementwise expressions join reductions before them, and their readers", how.fuse},
          each([](Unit& u) { u.grouped.program = fuse_greedily(u.grouped.program, u.limits); }));
-    pass({"merge_scales", "scales between a sum of bytes and the next quantisation become one", how.fuse},
-         each([](Unit& u) { u.grouped.program = merge_scales(std::move(u.grouped.program)); }));
+    pass({"merge_scales", "scales between sums and quantisations become one, functions of a byte tables", how.fuse},
+         each([](Unit& u) { u.grouped.program = merge_scales(tabulate_bytes(std::move(u.grouped.program))); }));
     pass({"window_runs", "windows of few channels become contiguous for sums of bytes",
           target_of(c).byte_dots() && !gpu},
          each([](Unit& u) { gather_window_runs(u); }));

@@ -127,6 +127,24 @@ compute 0 vector n lanes 8 registers [m=6 n=16] order [n m k] padding partition)
 
 // --- constant-coefficient linear transforms
 
+inline void bytes_are_looked_up_in_tables(Collector& right) {
+    std::string numbers;
+    for (int k = 0; k < 256; ++k) numbers += fmt::format("{}{}", k == 0 ? "" : ", ", k * k - 700);
+    for (const char* position : {"i64(@0)", "add(i64(@1), 128:i64)", "i64(u8(mul(f32(i32(@0)), 0.5)))"})
+        for (const int lanes : {4, 8, 16})
+            right(
+                kernel(fmt::format(R"TW(program lookup {{
+  input x: u8[5, 37]
+  input z: i8[5, 37]
+  y: f32[5, 37] = [5, 37] table{{{0}}}({1}) where @0 = x[i0, i1], @1 = z[i0, i1]  ; y ""
+  output y
+}})TW",
+                                   numbers, position),
+                       fmt::format("axes m=\"5\" n=\"37\"\nstage 0 over [m n]\ncompute 0 vector n lanes {0} registers "
+                                   "[n={0}] order [m n] padding partition",
+                                   lanes)));
+}
+
 inline void sums_weighed_by_tables_know_their_weights_or_read_them(Collector& right) {
     // Winograd's F(2, 3) of padded rows, along both axes of 4 x 4 tiles that overlap.
     const std::string stages = R"TW(program weighed {
@@ -514,6 +532,7 @@ inline std::vector<Group> all() {
         {"transposing_copies_of_padded_tensors_fill_whole_lanes",
          transposing_copies_of_padded_tensors_fill_whole_lanes},
         {"packing_loads_turn_their_operand_around", packing_loads_turn_their_operand_around},
+        {"bytes_are_looked_up_in_tables", bytes_are_looked_up_in_tables},
         {"sums_weighed_by_tables_know_their_weights_or_read_them",
          sums_weighed_by_tables_know_their_weights_or_read_them},
         {"masks_of_wide_vectors_are_kept_where_half_of_them_is_false",

@@ -228,7 +228,15 @@ Val StageValues::table(const ScalarNode& n, const Val& position) {
     };
     if (numbers.empty()) return {number(0), false};
     if (!position.is_vector) return {at(position.v), false};
-    llvm::Value* out = llvm::PoisonValue::get(llvm::FixedVectorType::get(type, static_cast<unsigned>(lanes_)));
+    auto* vector = llvm::FixedVectorType::get(type, static_cast<unsigned>(lanes_));
+    // A byte is inside of 256 numbers.
+    if (auto* byte = llvm::dyn_cast<llvm::ZExtInst>(position.v);
+        byte != nullptr && byte->getSrcTy()->getScalarSizeInBits() == 8 && numbers.size() == 256) {
+        llvm::Value* k = b_.CreateZExt(byte->getOperand(0),
+                                       llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(lanes_)));
+        return {b_.CreateMaskedGather(vector, b_.CreateGEP(type, memory, k), llvm::Align(byte_size(n.dtype))), true};
+    }
+    llvm::Value* out = llvm::PoisonValue::get(vector);
     for (int lane = 0; lane < lanes_; ++lane)
         out = b_.CreateInsertElement(out, at(b_.CreateExtractElement(position.v, static_cast<uint64_t>(lane))),
                                      static_cast<uint64_t>(lane));
