@@ -289,7 +289,7 @@ class Rewriter {
         const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
         const bool depthwise = !all.batch.empty() && (first ? all.rows : all.columns).empty() &&
                                !(first ? all.columns : all.rows).empty() && all.one_sided.empty();
-        if (c.type != DType::F32 || !depthwise) return false;
+        if (!depthwise) return false;
         const auto data = factor(e, *c.factors[first ? 1 : 0].slot),
                    weights = factor(e, *c.factors[first ? 0 : 1].slot);
         if (!data || !weights || is_constant(*data) || !is_constant(*weights) || data->zero.read ||
@@ -356,7 +356,8 @@ class Rewriter {
             end.accesses.push_back(*correction);
             total = end.body.binary(ScalarOp::Sub, total, end.body.access(1, DType::F32));
         }
-        end.body.set_root(times_scales(end, total, scale, first, second));
+        const bool integers = p_.values[q.outputs[0]].dtype == DType::I32;
+        end.body.set_root(integers ? end.body.cast(DType::I32, total) : times_scales(end, total, scale, first, second));
         Primitive last = q;
         last.name = q.name + "/real";
         last.kind = std::move(end);

@@ -236,21 +236,25 @@ TEST(IntegerProducts, OfDepthwiseConvolutionsReadBytesAndSumFloats) {
     expect(depthwise(17), 0, 0);  // sums of more than 24 bits
 }
 
-TEST(IntegerProducts, LeaveScalesAlongTheSumAndSumsWithoutReuse) {
+TEST(IntegerProducts, OfIntegerDepthwiseConvolutionsSumFloatsToo) {
+    EXPECT_THAT(expect(R"TW(  input x: u8[4, 9, 9]
+  input w: i8[4, 3, 3]
+  xc: i32[4, 9, 9] = [4, 9, 9] sub(i32(@0), 10:i32) where @0 = x[i0, i1, i2]  ; xc Op
+  wc: i32[4, 3, 3] = [4, 3, 3] sub(i32(@0), 2:i32) where @0 = w[i0, i1, i2]  ; wc Op
+  y: i32[4, 7, 7] = [4, 7, 7] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = xc[i0, i1 + i3, i2 + i4], @1 = wc[i0, i3, i4]  ; y Op
+  output y
+)TW",
+                       1, 0),
+                HasSubstr("i32(sub(@0, @1))"));
+}
+
+TEST(IntegerProducts, LeaveScalesAlongTheSum) {
     expect(R"TW(  input x: u8[6, 24]
   input w: i8[24, 16]
   input ws: f32[24]
   xf: f32[6, 24] = [6, 24] f32(i32(@0)) where @0 = x[i0, i1]  ; xf Op
   wf: f32[24, 16] = [24, 16] mul(f32(i32(@0)), @1) where @0 = w[i0, i1], @1 = ws[i0]  ; wf Op
   y: f32[6, 16] = [6, 16] sum(i2 < 24) mul(@0, @1) where @0 = xf[i0, i2], @1 = wf[i2, i1]  ; y Op
-  output y
-)TW",
-           0, 0);
-    expect(R"TW(  input x: u8[16, 24]
-  input w: i8[16, 3]
-  xf: i32[16, 24] = [16, 24] i32(@0) where @0 = x[i0, i1]  ; xf Op
-  wf: i32[16, 3] = [16, 3] i32(@0) where @0 = w[i0, i1]  ; wf Op
-  y: i32[16, 22] = [16, 22] sum(i2 < 3) mul(@0, @1) where @0 = xf[i0, i1 + i2], @1 = wf[i0, i2]  ; y Op
   output y
 )TW",
            0, 0);
