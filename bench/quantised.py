@@ -11,12 +11,10 @@ all, measured in turns, the ratios to Tilewright's, and the largest difference f
 file, relative to their standard deviation. The weights are random: the error says that both compute the same, not that a
 trained model would lose as little.
 """
-import argparse
 import csv
 import math
 import statistics
 import sys
-from pathlib import Path
 
 import numpy as np
 import suite
@@ -98,16 +96,10 @@ def run_model(library, path, form, declared, options, ratios):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", type=Path, help="folder with suite.tsv")
-    parser.add_argument("--models", type=Path, required=True, help="folder of the models with weights")
-    built = Path(__file__).resolve().parent.parent / "build/cmake/install/libtilewright.so"
-    parser.add_argument("--library", type=Path, default=built, help="libtilewright.so; default: the one in build/")
+    parser = suite.parser_of_suite(__doc__)
     parser.add_argument("--only", nargs="+", choices=FORMS, default=list(FORMS), help="models to run, by name")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--peers", nargs="*", choices=["onnxruntime", "openvino"], default=["onnxruntime", "openvino"])
     parser.add_argument("--seconds", type=float, default=1, help="at least, for each latency")
-    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if not options.library.exists():
         parser.error(f"there is no {options.library}: build first, or give --library")

@@ -432,14 +432,21 @@ def run_model(library, path, rows, options, lines):
     return failures, ratios
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of_suite(description):
+    """A parser with the options of all programs that run the suite's models."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", type=Path, help="folder with suite.tsv")
     parser.add_argument("--models", type=Path, required=True, help="folder of the models with weights")
     built = Path(__file__).resolve().parent.parent / "build/cmake/install/libtilewright.so"
     parser.add_argument("--library", type=Path, default=built, help="libtilewright.so; default: the one in build/")
-    parser.add_argument("--only", nargs="+", default=[], help="models to run, by name")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def main():
+    parser = parser_of_suite(__doc__)
+    parser.add_argument("--only", nargs="+", default=[], help="models to run, by name")
     parser.add_argument("--precision", choices=PRECISIONS, default="f32",
                         help="bf16: tilewright_options.precision, and OpenVINO as it comes")
     parser.add_argument("--time", action="store_true", help="measure latencies too")
@@ -447,7 +454,6 @@ def main():
     parser.add_argument("--listed", action="store_true", help="suite.tsv's shapes only")
     parser.add_argument("--peak", type=float, metavar="GFLOPS", help="of one thread")
     parser.add_argument("--seconds", type=float, default=2, help="at least, for each latency")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="with --time: write the results to this file")
     options = parser.parse_args()
 

@@ -61,9 +61,9 @@ std::string matrix_operand_fault(const TileProgram& program, const Compute& comp
 struct MatrixFactors {
     ScalarId left, right;
 };
-/// Returns nothing unless the expression is a sum of products of f32 numbers, for MatrixType::I8 of 32-bit integers, in
-/// which one factor depends on the rows
-/// and the other on the columns only. A factor may be any expression; it is evaluated before the multiplication.
+/// Returns nothing unless the expression is a sum of products of f32 numbers (for MatrixType::I8, of 32-bit integers),
+/// in which one factor depends on the rows and the other on the columns only. A factor may be any expression; it is
+/// evaluated before the multiplication.
 ///     sum_k relu(x[m,k]) * w[n,k], rows m, columns n:  left relu(x[m,k]), right w[n,k]
 std::optional<MatrixFactors> matrix_factors(const TensorExpr& e, const MatrixUnit& unit);
 

@@ -39,7 +39,6 @@ class Tabulator {
         const size_t n = from_.nodes().size();
         enum class Of : uint8_t { Constants, Byte, More };
         std::vector<Of> of(n, Of::More);
-        std::vector<bool> inside(n, false);  // read by another function of the byte
         for (const ScalarId id : from_.nodes().ids()) {
             const ScalarNode& node = from_[id];
             if (id == byte) {
@@ -52,9 +51,6 @@ class Tabulator {
             for (const ScalarId k : {node.a, node.b, node.c})
                 if (k) sum = std::max(sum, of[k.index()]);
             of[id.index()] = sum;
-            if (sum == Of::Byte)
-                for (const ScalarId k : {node.a, node.b, node.c})
-                    if (k) inside[k.index()] = true;
         }
         for (const ScalarId id : from_.nodes().ids()) {
             // What a table holds: floats, and bytes, which floats represent.
@@ -117,13 +113,9 @@ class Tabulator {
     ScalarId copy(ScalarId id) {
         if (moved_[id.index()]) return moved_[id.index()];
         if (const std::optional<Lookup>& lookup = replaced_[id.index()]) {
-            ScalarId position = copy(lookup->byte);
-            if (from_[lookup->byte].dtype == DType::I8) {
-                position = out_.cast(DType::I64, position);
+            ScalarId position = out_.cast(DType::I64, copy(lookup->byte));
+            if (from_[lookup->byte].dtype == DType::I8)
                 position = out_.binary(ScalarOp::Add, position, out_.int_constant(DType::I64, 128));
-            } else {
-                position = out_.cast(DType::I64, position);
-            }
             const ScalarId result = out_.table(DType::F32, lookup->numbers, position);
             return moved_[id.index()] = out_.cast(from_[id].dtype, result);
         }

@@ -124,9 +124,12 @@ class Rewriter {
         return (integers ? is_byte(t) : t == DType::F32) ? std::optional(body[node].slot) : std::nullopt;
     }
 
+    /// A number or a read of 8 bits: differences from it are then of 9 bits, as kLargest says.
     std::optional<ZeroPoint> zero_point(const TensorExpr& e, ScalarId node) const {
         const ScalarNode& n = e.body[node];
-        if (n.op == ScalarOp::Const) return ZeroPoint{{}, n.int_value};
+        if (n.op == ScalarOp::Const)
+            return n.int_value >= -kHalf && n.int_value < 2 * kHalf ? std::optional(ZeroPoint{{}, n.int_value})
+                                                                    : std::nullopt;
         const auto slot = converted(e.body, node, true);
         if (!slot) return std::nullopt;
         const Access& a = e.accesses[*slot];
@@ -458,7 +461,7 @@ class Rewriter {
         ScalarId term = widened(e, slot, stored(of.q));
         if (!zero.read) term = e.body.binary(ScalarOp::Mul, term, e.body.int_constant(DType::I32, zero.offset));
         e.body.set_root(term);
-        const std::vector<Expr> shape = spatial_shape(e);
+        std::vector<Expr> shape = spatial_shape(e);
         return {add(q, role, DType::I32, std::move(shape), std::move(e)), r.index(), {}, 0};
     }
 

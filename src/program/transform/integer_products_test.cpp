@@ -218,6 +218,11 @@ TEST(IntegerProducts, KeepWeightsThatAreReadOnceAsBytes) {
     expect(product(2), 0, 0);
 }
 
+TEST(IntegerProducts, LeaveDifferencesFromLargeNumbers) {
+    expect(dequantised("u8", "255:i32"), 1, 0, 1e-6);
+    expect(dequantised("u8", "1000000:i32"), 0, 0);
+}
+
 TEST(IntegerProducts, OfDepthwiseConvolutionsReadBytesAndSumFloats) {
     const auto depthwise = [](int taps) {
         return fmt::format(R"TW(  input x: u8[4, 9, 9]

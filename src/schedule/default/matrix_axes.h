@@ -16,10 +16,9 @@ struct MatrixAxes {
     int64_t lanes = 0;                 ///< columns of a vector
 };
 
-/// The axes of a product for MatrixForm::Tile or Dot. nullopt: factors are neither bf16 nor
-/// U8 and I8, there is one row, the columns do
-/// not fill a vector, the reduction is dynamic or has no step, or the right factor is neither constant nor stored in
-/// pairs.
+/// The axes of a product for MatrixForm::Tile or Dot. nullopt: factors are neither bf16 nor U8 and I8, there is one
+/// row, the columns do not fill a vector, the reduction is dynamic or has no step, or the right factor is neither
+/// constant nor stored in groups along the sum (pairs_along_sum).
 std::optional<MatrixAxes> matrix_axes(const OperandWalks& w, MatrixForm form);
 
 /// Sets what does not depend on the register tile's extents: unit, vector axis, the step, the loop order with the sum
