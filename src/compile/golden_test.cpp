@@ -16,6 +16,7 @@
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
 #include "program/transform/integer_products.h"
+#include "program/transform/quantised_weights.h"
 
 namespace tilewright {
 namespace {
@@ -84,6 +85,7 @@ Program program_of(const test::Golden& golden) {
 const std::map<std::string, Program (*)(Program)> kOfLowering = {
     {"dead_code", [](Program p) { return eliminate_dead_code(std::move(p)); }},
     {"integer_products", [](Program p) { return integer_products(std::move(p)); }},
+    {"quantised_weights", [](Program p) { return quantised_weights(std::move(p)); }},
     {"fold_constants", [](Program p) { return fold_constants(p); }},
     {"common_subexpressions", [](Program p) { return eliminate_dead_code(merge_common_subexpressions(std::move(p))); }},
     {"append_in_place",

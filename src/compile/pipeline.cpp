@@ -39,6 +39,7 @@
 #include "program/transform/fold.h"
 #include "program/transform/integer_products.h"
 #include "program/transform/merge_scales.h"
+#include "program/transform/quantised_weights.h"
 
 namespace tilewright {
 
@@ -225,6 +226,13 @@ void integer_products(State& s, bool reference) {
     if (reference && report.products > 0) s.quantised = std::move(before);
 }
 
+void quantised_weights(State& s, bool reference) {
+    QuantisedWeights report;
+    Program before = s.program;
+    s.program = tilewright::quantised_weights(std::move(s.program), &report);
+    if (reference && report.products > 0 && !s.quantised) s.quantised = std::move(before);
+}
+
 /// What results are compared with.
 Program reference_of(State& s) {
     if (!s.quantised) return s.program;
@@ -277,6 +285,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          [&] { s.program = eliminate_dead_code(std::move(s.program)); });
     pass({"integer_products", "quantised products become sums of bytes (VNNI)", !gpu && target_of(c).byte_dots()},
          [&] { integer_products(s, o.reference); });
+    pass({"quantised_weights", "products decode quantised weights", !gpu}, [&] { quantised_weights(s, o.reference); });
     pass({"fold_constants", "expressions of constants are computed"}, [&] { s.program = fold_constants(s.program); });
     pass({"common_subexpressions", "equal expressions become one"},
          [&] { s.program = eliminate_dead_code(merge_common_subexpressions(std::move(s.program))); });
@@ -285,7 +294,6 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
         s.reference = o.reference ? reference_of(s) : without_contents(s.program);
         s.lowered = s.program;  // contents of constants are shared
     });
-
     pass({"append_in_place", "outputs that extend inputs share their memory (--kv-cache)", c.kv_cache && !gpu},
          [&] { append_in_place(s); });
 

@@ -55,11 +55,38 @@ Model recurrence() {
                        {"y"}, {{"w", values({1, 32, 16})}, {"r", values({1, 32, 8})}}));
 }
 
+/// Numbers that fill the type.
+Tensor bytes(DType t, const Shape& shape) {
+    Tensor out(t, shape);
+    for (int64_t i = 0; i < out.count(); ++i) out.set(i, i * 37 % 251 - (t == DType::I8 ? 128 : 0));
+    return out;
+}
+
+/// Weights of 4 bits in blocks of 32, then of 8 bits with a scale for each column.
+Model quantised(const DeclaredDim& rows) {
+    Node packed = node("MatMulNBits", {"x", "q", "s"}, {"h"}, {{"K", 96}, {"N", 64}, {"bits", 4}, {"block_size", 32}});
+    packed.domain = "com.microsoft";
+    Tensor scales = values({64 * 3});
+    for (int64_t i = 0; i < scales.count(); ++i) scales.set(i, 0.02 * scales.get(i));
+    return model(graph({{"x", DType::F32, {rows, 96}}},
+                       {packed, node("Relu", {"h"}, {"r"}), node("DequantizeLinear", {"b", "t"}, {"w"}, {{"axis", 1}}),
+                        node("MatMul", {"r", "w"}, {"y"})},
+                       {"y"},
+                       {{"q", bytes(DType::U8, {64, 3, 16})},
+                        {"s", scales},
+                        {"b", bytes(DType::I8, {64, 40})},
+                        {"t", Tensor::of(DType::F32, {40}, std::vector<float>(40, 0.01F))}}));
+}
+Model quantised_weights() { return quantised("m"); }
+
 struct Named {
     const char* name;
     Model (*model)();
 };
-const Named kModels[] = {{"convolution", convolution}, {"attention", attention}, {"recurrence", recurrence}};
+const Named kModels[] = {{"convolution", convolution},
+                         {"attention", attention},
+                         {"recurrence", recurrence},
+                         {"quantised_weights", quantised_weights}};
 
 std::vector<Tensor> inputs_of(const Compilation& c) { return random_inputs(c.program, 3); }
 
@@ -120,6 +147,29 @@ TEST(Pipeline, ComputesTheSameWithAllPassesSkippedThatCanBe) {
             EXPECT_EQ(std::ranges::count(ran(c), p.name), p.required ? 1 : 0) << p.name;
         EXPECT_LE(error_of(c), 1e-4) << m.name;
     }
+}
+
+TEST(Pipeline, DecodesQuantisedWeightsForOneRowAndForMany) {
+    for (const DeclaredDim& rows : {DeclaredDim(1), DeclaredDim(5), DeclaredDim(20), DeclaredDim("m")})
+        for (const char* isa : {"", "avx2"})
+            for (const Precision precision : {Precision::F32, Precision::BF16}) {
+                PipelineOptions o = on_two_threads();
+                o.compile.isa = isa;
+                o.compile.precision = precision;
+                const Compilation c = compile_model(quantised(rows), o);
+                for (const auto& [v, t] : c.model->plan().program.constants)
+                    EXPECT_TRUE(t.dtype() != DType::F32 || t.count() <= 256) << "no weights of f32";
+                for (const int64_t m : {1, 3, 17, 70}) {
+                    if (c.program.values[c.program.inputs[0]].shape[0].is_constant() &&
+                        !c.program.values[c.program.inputs[0]].shape[0].is_constant(m))
+                        continue;
+                    const std::vector<Tensor> inputs = {values({m, 96})};
+                    Session session(c.model, 2);
+                    EXPECT_LE(largest_difference(interpret(c.program, inputs), session.run(inputs)),
+                              precision == Precision::F32 ? 1e-5 : 0.05)
+                        << m << " rows, " << isa;
+                }
+            }
 }
 
 TEST(Pipeline, SkippingAPassLeavesOutWhatItDoes) {

@@ -3,8 +3,8 @@
 //     MatMulNBits(a, q)   ->   w[n, k] = (q[n, k] - zero[n, k // block]) * scale[n, k // block];   y = a *
 //     transposed(w)
 //
-// The weights are dequantised to f32, and folded where they are constant. ONNX Runtime rounds `a` to 8 bits where
-// accuracy_level is 4; here it never is.
+// The weights are dequantised to f32. Constant ones are decoded by the product (program/transform/quantised_weights.h),
+// or folded. ONNX Runtime rounds `a` to 8 bits where accuracy_level is 4; here it never is.
 
 #include <array>
 

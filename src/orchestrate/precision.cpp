@@ -27,8 +27,9 @@ std::optional<WeightedContraction> product_on_tiles(const Program& program, cons
     if (!product || !c || c->type != DType::F32) return std::nullopt;
     const Access &data = e->accesses[product->data], &weights = e->accesses[product->weights];
     const auto stored = [&](const Access& a) { return program.values[a.value].dtype; };
-    for (const Access* a : {&data, &weights})
-        if (stored(*a) != DType::F32 && stored(*a) != DType::BF16) return std::nullopt;
+    const bool decoded = !c->factors[0].slot || !c->factors[1].slot;  // in panels of bf16
+    if (stored(data) != DType::F32 && stored(data) != DType::BF16) return std::nullopt;
+    if (!decoded && stored(weights) != DType::F32 && stored(weights) != DType::BF16) return std::nullopt;
     bool columns = false, rows = false, sum = false;
     for (size_t a = 0; a < e->spatial; ++a) {
         const bool by_data = index_uses(data.index, a), by_weights = index_uses(weights.index, a);
@@ -139,7 +140,7 @@ class Narrower {
                                                             : product_of_one_row(p_, p_.primitives[id]);
             if (!product) continue;
             Access& w = p_.primitives[id].expr()->accesses[product->weights];
-            if (p_.values[w.value].dtype == DType::BF16) continue;
+            if (p_.values[w.value].dtype != DType::F32) continue;
             const auto [at, is_new] = made.try_emplace(w.value);
             if (is_new) at->second = converted(w.value);
             w.value = at->second;

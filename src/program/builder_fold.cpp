@@ -49,12 +49,14 @@ bool Builder::try_fold(const TensorExpr& expr, DType dtype, const Dims& out_shap
     if (!shape_numbers) return false;
     const int64_t count = element_count(*shape_numbers);
     // An expression without operands is folded only if it is small enough to be used in shape arithmetic.
-    // Quantised weights stay bytes, for products of integers (transform/integer_products.h).
-    const auto is_byte = [&](const Access& a) {
-        return this->dtype(a.value) == DType::U8 || this->dtype(a.value) == DType::I8;
+    // Quantised weights stay as they are, for products that read them (transform/integer_products.h,
+    // transform/quantised_weights.h).
+    const auto is_quantised = [&](const Access& a) {
+        const DType t = this->dtype(a.value);
+        return is_integer(t) && byte_size(t) == 1;
     };
     if (out_shape.size() > 1 && byte_size(dtype) > 1 &&
-        std::any_of(expr.accesses.begin(), expr.accesses.end(), is_byte))
+        std::any_of(expr.accesses.begin(), expr.accesses.end(), is_quantised))
         return false;
     const auto limit = expr.accesses.empty() ? kMaxKnownElements : static_cast<int64_t>(fold_limit);
     if (count > limit) return false;

@@ -9,6 +9,7 @@
 #include "program/constant_transform.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
+#include "schedule/default/decoded_panels.h"
 #include "schedule/search_annotations.h"
 #include "tile/walk.h"
 
@@ -152,6 +153,7 @@ namespace {
 
 TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                        const Scheduling& how) {
+    if (auto panels = decoded_panels(stages, how.target)) return std::move(*panels);
     TileProgram initial = how.target.gpu ? gpu_schedule(std::move(stages), row_axes, how.target, how.precision)
                                          : default_schedule(std::move(stages), row_axes, how.target);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages) ||

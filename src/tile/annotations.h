@@ -29,6 +29,14 @@ struct Accumulators {
     int64_t per_sum(int64_t results) const;
 };
 
+/// Products are summed without a scale that the inner loops of the reduction repeat, and the sums are scaled
+/// (tile/hoisted_scale.h).
+struct HoistScale {
+    int64_t vectors = 0;    ///< register tiles of at most so many; 0: none
+    int64_t in_flight = 1;  ///< accumulators of a register tile of fewer vectors, where inner loops are unrolled
+    friend bool operator==(const HoistScale&, const HoistScale&) = default;
+};
+
 /// The epilogue of a register tile runs in a loop instead of being unrolled over the tile.
 struct EpilogueLoop {
     std::vector<size_t> axes;  ///< the loop runs along the first of these with enough points; empty: unrolled
@@ -115,6 +123,7 @@ struct BlockCopy {
 
 struct Annotations {
     std::optional<Accumulators> accumulators;
+    std::optional<HoistScale> hoist_scale;
     std::optional<bool> unroll_sum;  ///< of a constant-coefficient linear transform (program/constant_transform.h)
     std::optional<EpilogueLoop> epilogue_loop;
     std::optional<NonTemporal> non_temporal;

@@ -98,6 +98,24 @@ bool pairs_along_sum(const Program& stages, const TensorExpr& e, uint32_t slot, 
     return across && across->is_constant(step) && along && along->is_constant(1);
 }
 
+namespace {
+
+/// Whether a right factor in a buffer of the task is stored in groups there.
+bool buffer_has_pairs(const TileProgram& program, const TensorExpr& e, uint32_t slot, const Micro& m) {
+    const ValueId v = e.accesses[slot].value;
+    const auto layout = program.buffer_layouts.find(v);
+    if (layout == program.buffer_layouts.end()) return false;
+    Program stages;
+    stages.values = program.stages.values;
+    const std::vector<Expr> shape = stages.values[v].shape;
+    stages.values[v].shape = physical_shape(layout->second, shape);
+    TensorExpr inside = e;
+    inside.accesses[slot].index = physical_index(layout->second, shape, e.accesses[slot].index);
+    return pairs_along_sum(stages, inside, slot, *m.matrix, m.lanes);
+}
+
+}  // namespace
+
 std::string matrix_operand_fault(const TileProgram& program, const Compute& compute) {
     const TensorExpr& e = *program.stages.primitives[compute.stage].expr();
     const Micro& m = compute.micro;
@@ -118,7 +136,8 @@ std::string matrix_operand_fault(const TileProgram& program, const Compute& comp
     };
     if (!loaded(slots->left) && !runs_along_sum(program.stages, e, slots->left, *m.matrix, m.registers[m.matrix->sum]))
         return "the left factor has no contiguous runs along the sum, or rows without a stride";
-    if (!loaded(slots->right) && !pairs_along_sum(program.stages, e, slots->right, *m.matrix, m.lanes))
+    if (!loaded(slots->right) && !pairs_along_sum(program.stages, e, slots->right, *m.matrix, m.lanes) &&
+        !buffer_has_pairs(program, e, slots->right, m))
         return "the right factor is not stored in pairs along the sum";
     for (const uint32_t slot : {slots->left, slots->right})
         if (!loaded(slot) && !e.accesses[slot].valid.empty()) return "a factor of " + of + " has conditions";

@@ -24,7 +24,8 @@
 // Annotations (tile/annotations.h) follow the padding, in this order, each of them optional; `prefetch` and `tail` may
 // be repeated:
 //
-//     accumulators 4 in_flight 8       sum unrolled        epilogue_loop [m] vectors 16 steps 4
+//     accumulators 4 in_flight 8       scale_hoisted 12 in_flight 8
+//     sum unrolled                     epilogue_loop [m] vectors 16 steps 4
 //     non_temporal above 33554432      (or always, never; behind a store's padding as well)
 //     prefetch 1 panel bytes 8192 results 8      (or task, rows, window, map, epilogue; prefetch never)
 //     tail m [1 2 3 4 5 6 8 12] shift            cut [m n]
@@ -281,6 +282,11 @@ class Parser {
             a.accumulators.emplace();
             a.accumulators->most = text_.integer();
             if (text_.eat_word("in_flight")) a.accumulators->in_flight = text_.integer();
+        }
+        if (text_.eat_word("scale_hoisted")) {
+            a.hoist_scale.emplace();
+            a.hoist_scale->vectors = text_.integer();
+            if (text_.eat_word("in_flight")) a.hoist_scale->in_flight = text_.integer();
         }
         if (text_.eat_word("sum")) {
             a.unroll_sum = text_.eat_word("unrolled");

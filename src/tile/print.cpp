@@ -122,6 +122,10 @@ class Printer {
             s += fmt::format(" accumulators {}", a.accumulators->most);
             if (a.accumulators->in_flight != 0) s += fmt::format(" in_flight {}", a.accumulators->in_flight);
         }
+        if (a.hoist_scale) {
+            s += fmt::format(" scale_hoisted {}", a.hoist_scale->vectors);
+            if (a.hoist_scale->in_flight != 1) s += fmt::format(" in_flight {}", a.hoist_scale->in_flight);
+        }
         if (a.unroll_sum) s += *a.unroll_sum ? " sum unrolled" : " sum looped";
         if (a.epilogue_loop) {
             s += " epilogue_loop " + axis_list(c.stage, a.epilogue_loop->axes);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/run_kernel_test.h"
+#include "tile/quantised_cases_test.h"
 #include "tile/schedule_cases_test.h"
 #include "tile/tile_register_cases_test.h"
 
@@ -59,6 +60,22 @@ INSTANTIATE_TEST_SUITE_P(TileRegisters, CodegenCases, testing::ValuesIn(schedule
 // Likewise where it has AVX512_BF16.
 INSTANTIATE_TEST_SUITE_P(DotProducts, CodegenCases, testing::ValuesIn(schedule_cases::of_dot_products()),
                          [](const auto& group) { return group.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(QuantisedWeights, CodegenCases, testing::ValuesIn(schedule_cases::of_quantised_weights()),
+                         [](const auto& group) { return group.param.name; });
+
+TEST(CodegenTables, of_sixteen_numbers_are_permutations_of_a_register) {
+    const auto code = [&](const char* numbers, int lanes, const Target& isa) {
+        return print_llvm(schedule_cases::kernel(
+                              schedule_cases::quantised_product("1", 32, 8, schedule_cases::number_of_word(numbers, 4)),
+                              schedule_cases::schedule_of_quantised_product("1", 32, 8, 1, 32, lanes, "")),
+                          isa);
+    };
+    EXPECT_THAT(code(schedule_cases::kUneven16, 16, avx512()), HasSubstr("permvar.sf.512"));
+    EXPECT_THAT(code(schedule_cases::kUneven16, 16, avx512()), Not(HasSubstr("and <16 x i32>")));
+    EXPECT_THAT(code(schedule_cases::kUneven16, 8, avx2()), HasSubstr("avx2.permps"));
+    EXPECT_THAT(code(schedule_cases::kEven16, 8, avx2()), HasSubstr("itofp <8 x i32>"));
+}
 
 TEST(CodegenBlocks, turned_in_registers_need_no_gathers) {
     const std::string stages = schedule_cases::transposition("f32", "48", "32");

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "program/analysis/contraction.h"
 #include "program/constant_transform.h"
+#include "tile/hoisted_scale.h"
 
 namespace tilewright::cpu {
 
@@ -131,7 +132,48 @@ class StageEmitter : public StageMatrix {
     void reduction_loops(size_t k) {
         const std::vector<size_t> axes = order(true);
         if (k == axes.size()) return whole_sum_ ? store_map() : on_tiles() ? add_products() : accumulate();
+        if (scale_ && scale_->first_loop == k && !inside_scale_) return scaled_loops(k);
         tiles_of(axes[k], [&] { reduction_loops(k + 1); });
+    }
+
+    /// The loops from k on in accumulators of their own, which are then scaled (Annotations::hoist_scale).
+    void scaled_loops(size_t k) {
+        std::vector<llvm::AllocaInst*> sums = acc_;
+        acc_ = unscaled_;
+        llvm::Type* type = acc_[0]->getAllocatedType();
+        for (llvm::AllocaInst* a : acc_) b_.CreateStore(llvm::Constant::getNullValue(type), a);
+        inside_scale_ = true;
+        reduction_loops(k);
+        inside_scale_ = false;
+        std::swap(acc_, sums);
+        forget();
+        for (size_t i = 0; i < tile_points_.size(); ++i) {
+            const Val scale = evaluate(e_.body, body_mask_, scale_->scale, tile_points_[i], {});
+            llvm::Value* sum = b_.CreateLoad(type, sums[i * parts_]);
+            for (size_t part = 1; part < parts_; ++part)
+                sum = b_.CreateFAdd(sum, b_.CreateLoad(type, sums[i * parts_ + part]));
+            llvm::Value* before = b_.CreateLoad(type, acc_[i]);
+            b_.CreateStore(b_.CreateIntrinsic(llvm::Intrinsic::fma, {type}, {sum, widen(scale), before}), acc_[i]);
+        }
+        forget();
+    }
+
+    /// Whether the scales of the tile are hoisted, and the accumulators for it.
+    void choose_scale(size_t results) {
+        scale_.reset();
+        unscaled_.clear();
+        const HoistScale wanted = m_.annotations.hoist_scale.value_or(HoistScale());
+        if (results > static_cast<size_t>(wanted.vectors) || acc_partials_ != 1) return;
+        const std::vector<size_t> loops = order(true);
+        scale_ = hoisted_scale(e_, m_, loops);
+        if (!scale_) return;
+        const int64_t in_flight = wanted.in_flight / static_cast<int64_t>(results);
+        parts_ = static_cast<size_t>(std::clamp<int64_t>(in_flight, 1, m_.registers[loops.back()]));
+        llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+        for (size_t i = 0; i < results * parts_; ++i) {
+            llvm::IRBuilder<> at_entry(&entry, entry.begin());
+            unscaled_.push_back(at_entry.CreateAlloca(acc_[0]->getAllocatedType(), nullptr, "unscaled"));
+        }
     }
 
     // --- one register tile
@@ -174,6 +216,7 @@ class StageEmitter : public StageMatrix {
         const auto saved = std::pair(acc_, acc_partials_);
         acc_partials_ = partials;
         start_sums(tile);
+        choose_scale(tile.size());
         prefetch_epilogue();
         reduction_loops(0);
         unrolled_axis_.reset();
@@ -504,7 +547,9 @@ class StageEmitter : public StageMatrix {
                 const int64_t partial = unrolled_axis_    ? s[*unrolled_axis_]
                                         : vector_reduces_ ? s[va_] % acc_partials_
                                                           : 0;
-                llvm::AllocaInst* slot = acc_[i * static_cast<size_t>(acc_partials_) + static_cast<size_t>(partial)];
+                llvm::AllocaInst* slot =
+                    inside_scale_ ? acc_[i * parts_ + static_cast<size_t>(s[order(true).back()]) % parts_]
+                                  : acc_[i * static_cast<size_t>(acc_partials_) + static_cast<size_t>(partial)];
                 llvm::Value* acc = b_.CreateLoad(slot->getAllocatedType(), slot);
                 b_.CreateStore(step(acc, p), slot);
             }
@@ -515,8 +560,11 @@ class StageEmitter : public StageMatrix {
         if (on_dots()) return add_dot(acc, p);
         llvm::Value* next = nullptr;
         if (const auto c = contraction(e_); c && is_float(acc_type_)) {
-            const Val x = evaluate(e_.body, body_mask_, c->factors[0].node, p, {});
-            const Val y = evaluate(e_.body, body_mask_, c->factors[1].node, p, {});
+            const auto factor = [&](size_t k) {
+                const bool unscaled = inside_scale_ && scale_->factor == k;
+                return evaluate(e_.body, body_mask_, unscaled ? scale_->number : c->factors[k].node, p, {});
+            };
+            const Val x = factor(0), y = factor(1);
             next = b_.CreateIntrinsic(llvm::Intrinsic::fma, {acc->getType()}, {widen(x), widen(y), acc});
         } else {
             next = emit_combine(b_, e_.reducer, acc_type_, acc,
@@ -545,6 +593,10 @@ class StageEmitter : public StageMatrix {
     llvm::Value* first_ = nullptr;
     llvm::Value* last_ = nullptr;
     std::vector<llvm::AllocaInst*> acc_;
+    std::optional<HoistedScale> scale_;  ///< of the current register tile
+    std::vector<llvm::AllocaInst*> unscaled_;
+    size_t parts_ = 1;           ///< accumulators of an unscaled sum, for steps of the unrolled innermost loop in turn
+    bool inside_scale_ = false;  ///< in the loops whose sums are scaled later
     int64_t acc_partials_ = 1;
     std::optional<ConstantTransform> map_;
     SharedSums shared_;

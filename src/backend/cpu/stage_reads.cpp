@@ -25,6 +25,7 @@ Val StageValues::read(size_t slot, const Coords& p) {
     const Expr offset = offset_of(place, a.index, p);
     if (on_vector(access_mask_[slot]) && (lane_dependent(offset) || condition->lanes != nullptr))
         return {read_vector(slot, p, offset, *condition), true};
+    if (llvm::Value* half = scalar_ok == nullptr ? half_of_pair(slot, p) : nullptr) return {half, true};
     llvm::Type* element_type = storage_type(c_, place.storage, 0);
     llvm::Value* pointer = address(place, offset).pointer;
     if (scalar_ok != nullptr) pointer = b_.CreateSelect(scalar_ok, pointer, place.base);
@@ -32,6 +33,28 @@ Val StageValues::read(size_t slot, const Coords& p) {
     llvm::Value* v = from_storage(b_, place.storage, annotate(loaded, place));
     if (scalar_ok != nullptr) v = b_.CreateSelect(scalar_ok, v, constant_of(c_, t, a.fill, fill_int(a.fill), 0));
     return {v, false};
+}
+
+llvm::Value* StageValues::half_of_pair(size_t slot, const Coords& p) {
+    const Place& place = job_.accesses[slot];
+    if (place.storage != DType::BF16 || !has_vector_ || vector_reduces_) return nullptr;
+    for (size_t r = e_.spatial; r < n_axes_; ++r) {
+        if (((access_mask_[slot] >> r) & 1) == 0 || regs_[r] % 2 != 0) continue;
+        Coords even = p, odd = p;
+        even[r] = p[r] / 2 * 2;
+        odd[r] = even[r] + 1;
+        const Expr first = offset_of(place, e_.accesses[slot].index, even);
+        if (!simplify(offset_of(place, e_.accesses[slot].index, odd) - first, ranges_).is_constant(1)) continue;
+        llvm::Value*& pair = pairs_[{slot, even}];
+        if (pair == nullptr) {
+            auto* both = b_.CreateAlignedLoad(b_.getInt32Ty(), element(b_.getInt16Ty(), place.base, first),
+                                              llvm::Align(byte_size(place.storage)));
+            pair = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), annotate(both, place));
+        }
+        llvm::Value* half = p[r] == even[r] ? b_.CreateShl(pair, 16) : b_.CreateAnd(pair, 0xffff0000U);
+        return b_.CreateBitCast(half, llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(lanes_)));
+    }
+    return nullptr;
 }
 
 std::optional<StageValues::ReadCondition> StageValues::condition_of(const Access& a, const Coords& p) {

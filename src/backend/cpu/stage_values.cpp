@@ -1,6 +1,7 @@
 #include "backend/cpu/stage_values.h"
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
 #include <array>
@@ -145,6 +146,7 @@ int64_t StageValues::reach(size_t a, int64_t i) const {
 void StageValues::forget() {
     memo_.clear();
     blocks_.clear();
+    pairs_.clear();
     load_binding_.clear();
 }
 
@@ -212,6 +214,45 @@ Val StageValues::evaluate(const ScalarBody& body, const std::vector<Mask>& masks
     return result;
 }
 
+llvm::Value* StageValues::small_table(const ScalarNode& n, llvm::Value* position) {
+    constexpr size_t kNumbers = 16;
+    // Bits above those that a permutation reads need not be cleared.
+    auto* masked = llvm::dyn_cast<llvm::BinaryOperator>(position);
+    const auto* mask = masked != nullptr && masked->getOpcode() == llvm::Instruction::And
+                           ? llvm::dyn_cast<llvm::Constant>(masked->getOperand(1))
+                           : nullptr;
+    const auto* most = mask != nullptr ? llvm::dyn_cast_or_null<llvm::ConstantInt>(mask->getSplatValue()) : nullptr;
+    if (most == nullptr || n.dtype != DType::F32 || n.table->size() > kNumbers ||
+        most->getZExtValue() + 1 != n.table->size() || !position->getType()->getScalarType()->isIntegerTy(32))
+        return nullptr;
+    const std::vector<double>& numbers = *n.table;
+    llvm::Value* x = masked->getOperand(0);
+    const auto lanes = [&](size_t first) {  // repeated, so that higher bits change nothing
+        std::vector<llvm::Constant*> all;
+        for (size_t i = 0; i < static_cast<size_t>(lanes_); ++i)
+            all.push_back(constant_of(c_, DType::F32, numbers[(first + i) % numbers.size()], 0, 0));
+        return llvm::ConstantVector::get(all);
+    };
+    if (job_.vector_bits == 512 && lanes_ == 16)
+        return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {}, {lanes(0), x});
+    llvm::Type* type = llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(lanes_));
+    const double first = numbers[0], step = numbers[1] - first;
+    bool even = true;
+    for (size_t i = 0; i < numbers.size(); ++i) even = even && numbers[i] == first + step * static_cast<double>(i);
+    if (even) {
+        llvm::Value* scaled = b_.CreateSIToFP(position, type);
+        if (step != 1) scaled = b_.CreateFMul(scaled, llvm::ConstantFP::get(type, step));
+        return b_.CreateFAdd(scaled, llvm::ConstantFP::get(type, first));
+    }
+    if (job_.vector_bits != 256 || lanes_ != 8) return nullptr;
+    const auto permuted = [&](size_t at) {
+        return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx2_permps, {}, {lanes(at), x});
+    };
+    if (numbers.size() <= 8) return permuted(0);
+    llvm::Value* upper = b_.CreateICmpSLT(b_.CreateShl(x, 28), llvm::Constant::getNullValue(x->getType()));
+    return b_.CreateSelect(upper, permuted(8), permuted(0));
+}
+
 Val StageValues::table(const ScalarNode& n, const Val& position) {
     const auto number = [&](double v) { return constant_of(c_, n.dtype, v, 0, 0); };
     if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(position.v))
@@ -229,6 +270,8 @@ Val StageValues::table(const ScalarNode& n, const Val& position) {
     if (numbers.empty()) return {number(0), false};
     if (!position.is_vector) return {at(position.v), false};
     auto* vector = llvm::FixedVectorType::get(type, static_cast<unsigned>(lanes_));
+    if (auto* widened = llvm::dyn_cast<llvm::ZExtInst>(position.v))
+        if (llvm::Value* found = small_table(n, widened->getOperand(0))) return {found, true};
     // A byte is inside of 256 numbers.
     if (auto* byte = llvm::dyn_cast<llvm::ZExtInst>(position.v);
         byte != nullptr && byte->getSrcTy()->getScalarSizeInBits() == 8 && numbers.size() == 256) {

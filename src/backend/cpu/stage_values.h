@@ -50,6 +50,9 @@ class StageValues {
     llvm::Value* widen(const Val& v);
     Val evaluate(const ScalarBody& body, const std::vector<Mask>& masks, ScalarId id, const Coords& p, const Val& acc);
     Val table(const ScalarNode& n, const Val& position);
+    /// Up to 16 floats at `x & (size - 1)`, `position`: by a permutation of a register of 16 lanes, or, where they are
+    /// evenly spaced, by arithmetic. Null: neither.
+    llvm::Value* small_table(const ScalarNode& n, llvm::Value* position);
     /// The result of a comparison of indices if it is the same, known value at every lane of p.
     std::optional<bool> decided(const ScalarBody& body, ScalarId condition, const Coords& p);
     /// The expression at register coordinates p: axis a becomes its base plus the coordinate; the vector axis becomes
@@ -83,6 +86,9 @@ class StageValues {
     };
     /// Returns nothing if the conditions are false.
     std::optional<ReadCondition> condition_of(const Access& a, const Coords& p);
+    /// A number of bf16 that all lanes share, along a reduction that is unrolled: it and its neighbour are broadcast by
+    /// one load of 4 bytes, as every shuffle of a broadcast would take a slot of the decoding's. Null: there is none.
+    llvm::Value* half_of_pair(size_t slot, const Coords& p);
     llvm::Value* read_vector(size_t slot, const Coords& p, Expr offset, const ReadCondition& condition);
     /// Reads lanes that are not contiguous in memory.
     llvm::Value* read_strided(size_t slot, const Coords& p, const Address& where, const ReadCondition& condition,
@@ -160,6 +166,7 @@ class StageValues {
     std::map<std::tuple<const ScalarBody*, uint32_t, Coords>, Val> memo_;
     std::map<size_t, llvm::Value*> load_binding_;
     std::map<llvm::Constant*, llvm::GlobalVariable*> constants_;
+    std::map<std::pair<size_t, Coords>, llvm::Value*> pairs_;  ///< of half_of_pair, by access and first element
     std::map<std::pair<size_t, Coords>, std::vector<llvm::Value*>> blocks_;  ///< transposed, by access and corner
 };
 

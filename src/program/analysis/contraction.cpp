@@ -6,14 +6,27 @@ namespace tilewright {
 
 namespace {
 
+std::optional<uint32_t> byte_read(const ScalarBody& body, ScalarId node) {
+    const ScalarNode& n = body[node];
+    const bool byte = n.op == ScalarOp::Access && (n.dtype == DType::U8 || n.dtype == DType::I8);
+    return byte ? std::optional(n.slot) : std::nullopt;
+}
+
+/// word >> shift & mask
+std::optional<uint32_t> word_read(const ScalarBody& body, ScalarId node) {
+    while (body[node].op == ScalarOp::Cast) node = body[node].a;
+    const ScalarNode& masked = body[node];
+    if (masked.op != ScalarOp::BitAnd || body[masked.b].op != ScalarOp::Const) return std::nullopt;
+    const ScalarNode& shifted = body[masked.a];
+    if (shifted.op != ScalarOp::ShiftRight || body[shifted.a].op != ScalarOp::Access) return std::nullopt;
+    return body[shifted.a].dtype == DType::U32 ? std::optional(body[shifted.a].slot) : std::nullopt;
+}
+
 Contraction::Factor factor(const ScalarBody& body, ScalarId node) {
     const ScalarNode& n = body[node];
     if (n.op == ScalarOp::Access) return {node, n.slot, n.slot};
-    if (n.op != ScalarOp::Cast || (n.dtype != DType::I32 && n.dtype != DType::F32))
-        return {node, std::nullopt, std::nullopt};
-    const ScalarNode& from = body[n.a];
-    const bool byte = from.op == ScalarOp::Access && (from.dtype == DType::U8 || from.dtype == DType::I8);
-    return {node, std::nullopt, byte ? std::optional(from.slot) : std::nullopt};
+    if (n.op == ScalarOp::Cast && n.dtype == DType::I32) return {node, std::nullopt, byte_read(body, n.a)};
+    return {node, std::nullopt, decoded_read(body, node)};
 }
 
 }  // namespace
@@ -32,6 +45,15 @@ std::optional<Contraction> contraction(const TensorExpr& e, Casts casts) {
     const ScalarNode& product = e.body[root];
     if (product.op != ScalarOp::Mul) return std::nullopt;
     return Contraction{{factor(e.body, product.a), factor(e.body, product.b)}, product.dtype};
+}
+
+std::optional<uint32_t> decoded_read(const ScalarBody& body, ScalarId factor) {
+    const ScalarNode* n = &body[factor];
+    for (const ScalarOp op : {ScalarOp::Mul, ScalarOp::Sub})
+        if (n->op == op && n->dtype == DType::F32 && body[n->b].op == ScalarOp::Access) n = &body[n->a];
+    if (n->dtype != DType::F32) return std::nullopt;
+    if (n->op == ScalarOp::Cast) return byte_read(body, n->a);
+    return n->op == ScalarOp::Table ? word_read(body, n->a) : std::nullopt;
 }
 
 bool is_plain_product(const TensorExpr& e) {

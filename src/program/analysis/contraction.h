@@ -18,8 +18,9 @@ struct Contraction {
     struct Factor {
         ScalarId node;                 ///< of the expression's body
         std::optional<uint32_t> slot;  ///< the access, if the factor is a plain read: relu(@0) has none
-        std::optional<uint32_t>
-            read;  ///< `slot`, or the access of an 8-bit integer that is widened: cast(i32, @0), cast(f32, @0)
+        /// `slot`, or the access of an 8-bit integer that is widened, cast(i32, @0), cast(f32, @0), or of quantised
+        /// weights that are decoded (decoded_read()).
+        std::optional<uint32_t> read;
     };
     std::array<Factor, 2> factors;  ///< in the order of the multiplication
     DType type = DType::F32;        ///< of the products
@@ -27,7 +28,7 @@ struct Contraction {
     bool of_reals() const { return is_float(type); }
     /// Both factors are plain reads.
     bool reads_plainly() const { return factors[0].slot && factors[1].slot; }
-    /// Both factors are plain or widened reads.
+    /// Both factors are plain, widened or decoded reads.
     bool reads_widened() const { return factors[0].read && factors[1].read; }
     /// Both factors are plain reads, of different accesses: not a square.
     bool reads_two() const { return reads_plainly() && *factors[0].slot != *factors[1].slot; }
@@ -40,7 +41,12 @@ std::optional<std::array<Contraction::Factor, 2>> product_factors(const ScalarBo
 enum class Casts : uint8_t { None, Through };
 std::optional<Contraction> contraction(const TensorExpr& e, Casts casts = Casts::None);
 
-/// Whether `e` is a contraction whose factors are both plain or widened reads.
+/// The access of quantised weights in a factor that decodes them: 8-bit integers, or words of codes, whose numbers a
+/// table has; then a zero point and a scale (program/transform/quantised_weights.h).
+///     mul(sub(f32(@0), @1), @2)   mul(table[...](i64(and(shr(@0, i2 * 4), 15))), @1)   ->   @0
+std::optional<uint32_t> decoded_read(const ScalarBody& body, ScalarId factor);
+
+/// Whether `e` is a contraction whose factors are both plain, widened or decoded reads.
 bool is_plain_product(const TensorExpr& e);
 
 /// The axes of a contraction, by the factors that depend on them (program/analysis/access.h). M, N and K of a matrix
@@ -55,7 +61,7 @@ struct ContractionAxes {
 };
 ContractionAxes axes(const TensorExpr& e, const Contraction& c);
 
-/// A contraction of plain or widened reads with exactly one constant operand: a layer and its weights.
+/// A contraction of plain, widened or decoded reads with exactly one constant operand: a layer and its weights.
 struct WeightedContraction {
     uint32_t data = 0, weights = 0;  ///< slots
 };

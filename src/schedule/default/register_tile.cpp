@@ -198,9 +198,17 @@ void choose_register_tile(const OperandWalks& w, StageChoice& choice) {
 }
 
 void unroll_windows(const OperandWalks& w, StageChoice& choice) {
-    constexpr int64_t kMostUnrolled = 9;
-    if (choice.contraction) return;
+    constexpr int64_t kMostUnrolled = 9, kMostCodes = 16;
     Micro& micro = choice.micro;
+    // Codes of one word (quantised weights) are decoded with constant shifts.
+    if (w.product)
+        for (size_t a = w.e.spatial; a < w.axes(); ++a)
+            if (a != micro.vector_axis.value_or(w.axes()) && w.fixed(a) && w.extent(a) <= kMostCodes &&
+                std::any_of(w.slots.begin(), w.slots.end(), [&](uint32_t k) {
+                    return w.stages.values[w.e.accesses[k].value].dtype == DType::U32 && !w.walks[k].depends(a);
+                }))
+                micro.registers[a] = w.extent(a);
+    if (choice.contraction) return;
     int64_t unrolled = 1;
     for (size_t a = w.axes(); a-- > w.e.spatial;)
         if (a != micro.vector_axis.value_or(w.axes()) && w.fixed(a) &&

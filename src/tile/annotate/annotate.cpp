@@ -9,6 +9,7 @@
 #include "tile/annotate/gpu.h"
 #include "tile/annotate/prefetch.h"
 #include "tile/cuts.h"
+#include "tile/hoisted_scale.h"
 #include "tile/matrix.h"
 #include "tile/register_tile.h"
 
@@ -66,6 +67,19 @@ std::optional<Accumulators> derive_accumulators(const StageSite& s) {
     if (loops.empty() || s.register_tile(loops.back()) > 1) return std::nullopt;
     const Accumulators several = accumulators_for(s.axes[loops.back()].extent);
     return several.most > 1 ? std::optional(several) : std::nullopt;
+}
+
+/// Sums without the scale take the registers of as many vectors as the sums themselves.
+std::optional<HoistScale> derive_hoisted_scale(const StageSite& s) {
+    constexpr HoistScale kHoisted{12, 8};  // vectors, of 32 registers
+    constexpr int64_t kLeastSteps = 8;     // that share a scale
+    if (!s.has_vector() || s.vector_reduces() || s.on_tiles() || s.on_dots() || s.online) return std::nullopt;
+    const std::vector<size_t> loops = s.order(true);
+    const auto scale = hoisted_scale(*s.expr, *s.micro, loops);
+    if (!scale) return std::nullopt;
+    int64_t steps = 1;
+    for (size_t k = scale->first_loop; k < loops.size(); ++k) steps *= s.axes[loops[k]].extent.value_or(kLeastSteps);
+    return steps >= kLeastSteps ? std::optional(kHoisted) : std::nullopt;
 }
 
 /// An exponential for each of 28 sums, unrolled, is 700 instructions that LLVM orders by latency: constants, sums and
@@ -224,6 +238,7 @@ void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options
     const std::vector<size_t> cut = axes_with_cuts(cuts);
     if (!a.cut && !cut.empty()) a.cut = cut;
     if (!a.accumulators) a.accumulators = derive_accumulators(s);
+    if (!a.hoist_scale) a.hoist_scale = derive_hoisted_scale(s);
     if (!a.unroll_sum && unrollable_sum(s, cut)) a.unroll_sum = true;
     if (!a.epilogue_loop) a.epilogue_loop = derive_epilogue_loop(s);
     if (!a.non_temporal) a.non_temporal = derive_non_temporal(s, options.cache_bytes);
@@ -260,6 +275,10 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
                                             s.register_tile(loops.back()) == 1),
               "several accumulators need a reduction whose innermost loop is neither vectorised nor unrolled");
     }
+    check(!a.hoist_scale || a.hoist_scale->vectors == 0 ||
+              (a.hoist_scale->vectors > 0 && a.hoist_scale->in_flight >= 1 && s.has_vector() && !s.vector_reduces() &&
+               !s.on_tiles() && !s.on_dots() && hoisted_scale(e, *s.micro, s.order(true))),
+          "a hoisted scale needs a product that inner loops of the reduction scale alike");
     check(a.unroll_sum != true || unrolled.has_value(),
           "an unrolled sum needs a constant-coefficient linear transform whose blocks its register tile covers");
     if (a.epilogue_loop && !a.epilogue_loop->axes.empty())

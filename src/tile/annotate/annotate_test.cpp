@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "tile/annotate/variants.h"
 #include "tile/examples_test.h"
+#include "tile/quantised_cases_test.h"
 
 namespace tilewright {
 namespace {
@@ -276,6 +277,37 @@ TEST(AnnotationVariants, of_stores_need_a_result_near_the_size_of_the_cache) {
 TEST(AnnotationVariants, of_a_whole_number_of_tiles_have_no_tails) {
     for (const std::string& v : variants_of(annotated_product("", "m=8 n=32", "64")))
         EXPECT_EQ(v.find("tail"), std::string::npos) << v;
+}
+
+/// A product whose weights are decoded, with one scale for 32 numbers.
+std::string quantised(const std::string& annotations, int rows = 1) {
+    return fmt::format(
+        "tile q {{\nstages {{\n{}\n}}\n{}\n}}\n",
+        schedule_cases::quantised_product(std::to_string(rows), 64, 8,
+                                          schedule_cases::number_of_word(schedule_cases::kEven16, 4)),
+        schedule_cases::schedule_of_quantised_product(std::to_string(rows), 64, 8, rows, 32, 16, annotations));
+}
+
+TEST(Annotations, hoist_scales_of_quantised_weights) {
+    EXPECT_EQ(derived(quantised("")).hoist_scale, (HoistScale{12, 8}));
+    EXPECT_EQ(derived(quantised(" scale_hoisted 0")).hoist_scale, HoistScale());
+    EXPECT_EQ(derived(annotated_product()).hoist_scale, std::nullopt);
+    for (const char* some : {" scale_hoisted 0", " scale_hoisted 12", " scale_hoisted 4 in_flight 8"}) {
+        const TileProgram t = parse_tile_program(quantised(some));
+        EXPECT_THAT(print(t), HasSubstr(some));
+        EXPECT_EQ(verify(t), std::vector<std::string>());
+    }
+    EXPECT_THAT(annotation_errors(" scale_hoisted 12"), ElementsAre(HasSubstr("a hoisted scale needs a product")));
+}
+
+TEST(Annotations, prefetch_what_a_step_decodes_several_numbers_of_from_far_memory) {
+    TileProgram t = parse_tile_program(quantised(""));
+    const auto prefetches = [&] { return annotations_of(annotate(t, {})).prefetch; };
+    EXPECT_FALSE(prefetches());  // 2 KiB of codes, in a cache
+    t.stages.in_memory = {t.stages.inputs[1], t.stages.inputs[2]};
+    ASSERT_TRUE(prefetches());
+    EXPECT_EQ(prefetches()->at(0).access, 1u);
+    EXPECT_EQ(prefetches()->at(0).results, 1);
 }
 
 }  // namespace

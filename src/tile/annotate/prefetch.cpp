@@ -75,12 +75,17 @@ std::optional<Prefetch> task_row(const StageSite& s, size_t access) {
 /// rows; 27 and 19 of eight. In the caches: 14 us for 1 MB and one row, 12.6 without.
 std::optional<Prefetch> panel(const StageSite& s, size_t access) {
     constexpr int64_t kAhead = 8192, kLeastResults = 8;
-    if (!s.operands[access].streams() || !is_panel(*s.expr, access) || !on_vector(s, access)) return std::nullopt;
-    int64_t results = 1;
+    if (!is_panel(*s.expr, access) || !on_vector(s, access)) return std::nullopt;
+    int64_t results = 1, numbers = 1;
     for (size_t a = 0; a < s.expr->spatial; ++a)
         results *= s.vector_axis(a) ? s.register_tile(a) / s.micro->lanes : s.register_tile(a);
-    if (results < kLeastResults) return std::nullopt;
-    return Prefetch{access, PrefetchKind::Panel, kAhead, kLeastResults};
+    // An element has several numbers of quantised weights, or is a scale of several. A product of a row in
+    // SmolLM2-135M, 0.5 MB of codes in memory: 63 us without prefetch, 44 with.
+    for (size_t a = s.expr->spatial; a < s.expr->extents.size(); ++a)
+        if (!moves_along(*s.expr, s.expr->accesses[access], a)) numbers *= s.register_tile(a);
+    const bool far = s.operands[access].far && numbers > 1;
+    if ((!far && !s.operands[access].streams()) || results * numbers < kLeastResults) return std::nullopt;
+    return Prefetch{access, PrefetchKind::Panel, kAhead, std::max<int64_t>(1, kLeastResults / numbers)};
 }
 
 /// The bytes of a register tile's rows, where the rows of the next tile adjoin them.

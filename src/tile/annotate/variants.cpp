@@ -17,6 +17,7 @@ class Variants {
 
     std::vector<Annotations> take() && {
         vary_accumulators();
+        vary_scales();
         vary_epilogue();
         vary_stores();
         vary_prefetches();
@@ -41,6 +42,10 @@ class Variants {
 
     void vary_accumulators() {
         for (const int64_t most : {1, 2, 4, 8}) set(&Annotations::accumulators, Accumulators{most, 0}, Accumulators{});
+    }
+    void vary_scales() {
+        for (const HoistScale& h : {HoistScale{}, HoistScale{12, 1}, HoistScale{12, 8}})
+            set(&Annotations::hoist_scale, h, HoistScale{});
     }
     void vary_epilogue() {
         EpilogueLoop loop{{}, 2, 2};

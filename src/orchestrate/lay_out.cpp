@@ -1,0 +1,264 @@
+// Applies layouts to a program, and packs the weights of its products in the order in which micro-kernels read them.
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "orchestrate/layouts.h"
+#include "program/analysis/access.h"
+#include "program/analysis/contraction.h"
+#include "program/transform/axes.h"
+#include "program/transform/tidy.h"
+#include "tile/matrix.h"
+
+namespace tilewright {
+
+namespace {
+
+/// The smallest f > 1 for which (axis a) // f or % f occurs and f divides the extent.
+std::optional<int64_t> split_factor(Expr e, size_t a) {
+    std::optional<int64_t> found;
+    for (const Term& t : e.terms())
+        for (const Atom* atom : t.atoms) {
+            if (atom->kind == Atom::Kind::Var) continue;
+            if ((atom->kind == Atom::Kind::FloorDiv || atom->kind == Atom::Kind::Mod) && atom->b.is_constant()) {
+                const auto v = atom->a.as_var();
+                if (v && v->kind == VarKind::Axis && v->id == a) found = atom->b.constant();
+            }
+            for (const Expr inner : {atom->a, atom->b})
+                if (!found) found = split_factor(inner, a);
+        }
+    return found;
+}
+
+/// Splits axes that layouts address in blocks, so that indices are affine again. `keep` stays whole: it is the vector
+/// axis, which the code generator handles.
+void split_blocked_axes(TensorExpr& e, std::optional<size_t> keep) {
+    for (size_t a = 0; a < e.extents.size(); ++a) {
+        if (keep && a == *keep) continue;
+        std::optional<int64_t> factor;
+        const auto look = [&](Expr x) {
+            if (!factor) factor = split_factor(x, a);
+        };
+        for (const Access& access : e.accesses)
+            for (const Expr& i : access.index) look(i);
+        for (const Expr& i : e.output_index) look(i);
+        if (!factor || *factor <= 1 || !e.extents[a].is_constant() || e.extents[a].constant() % *factor != 0 ||
+            e.extents[a].constant() == *factor)
+            continue;
+        e = split_axis_only(e, a, *factor);
+        e = map_indices(e, [ranges = e.ranges()](Expr x) { return simplify(x, ranges); });
+        if (keep && *keep > a) ++*keep;
+        ++a;
+    }
+}
+
+/// The order in which the micro-kernel reads a constant operand, as a layout: [spatial..., v / block, reductions..., v
+/// % block]. Matrix instructions read groups along their sum s, pairs of bf16 or four bytes:
+/// [spatial..., v / block, ..., s / 2, v % block, s % 2].
+std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const Shape& shape, const Micro& micro) {
+    const size_t vector = *micro.vector_axis;
+    Layout layout;
+    struct Dim {
+        size_t axis;
+        bool lane = false, pair = false;
+    };
+    std::vector<Dim> dims;  // of the current layout: the axis that indexes each
+    std::vector<std::vector<Dim>> per_dimension;
+    for (size_t d = 0; d < w.index.size(); ++d) {
+        struct Part {
+            size_t axis;
+            int64_t stride;
+        };
+        std::vector<Part> parts;
+        if (w.index[d].constant() != 0) return std::nullopt;
+        for (const Term& t : w.index[d].terms()) {
+            if (t.atoms.size() != 1 || t.atoms[0]->kind != Atom::Kind::Var || t.atoms[0]->var.kind != VarKind::Axis)
+                return std::nullopt;
+            parts.push_back({t.atoms[0]->var.id, t.coefficient});
+        }
+        std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.stride > b.stride; });
+        if (parts.empty()) {
+            if (shape[d] != 1) return std::nullopt;
+            per_dimension.push_back({{SIZE_MAX}});
+            continue;
+        }
+        int64_t expected = 1;
+        for (size_t k = parts.size(); k-- > 0;) {
+            if (parts[k].stride != expected || !e.extents[parts[k].axis].is_constant()) return std::nullopt;
+            expected *= e.extents[parts[k].axis].constant();
+        }
+        if (expected != shape[d]) return std::nullopt;
+        std::vector<Dim> out;
+        for (const Part& p : parts) out.push_back({p.axis});
+        per_dimension.push_back(out);
+    }
+    // Splits, outermost part first: dimension -> part0, (remainder), ...
+    for (size_t d = 0; d < per_dimension.size(); ++d) {
+        const std::vector<Dim>& parts = per_dimension[d];
+        for (size_t k = 0; k < parts.size(); ++k) {
+            if (k + 1 < parts.size()) {
+                int64_t inner = 1;
+                for (size_t j = k + 1; j < parts.size(); ++j) inner *= e.extents[parts[j].axis].constant();
+                layout.primitives.emplace_back(layout::Split{dims.size(), inner});
+            }
+            if (parts[k].axis == vector) {
+                if (k + 1 != parts.size()) return std::nullopt;
+                layout.primitives.emplace_back(layout::Split{dims.size(), micro.registers[vector]});
+                dims.push_back({vector});
+                dims.push_back({vector, true});
+            } else if (micro.matrix && parts[k].axis == micro.matrix->sum) {
+                layout.primitives.emplace_back(layout::Split{dims.size(), dot_step(micro.matrix->type)});
+                dims.push_back({parts[k].axis});
+                dims.push_back({parts[k].axis, false, true});
+            } else {
+                dims.push_back(parts[k]);
+            }
+        }
+    }
+    std::vector<size_t> order;  // of the dimensions in memory
+    const auto append = [&](const std::function<bool(const Dim&)>& f) {
+        for (size_t i = 0; i < dims.size(); ++i)
+            if (f(dims[i]) && std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+    };
+    append([&](const Dim& x) { return x.axis == SIZE_MAX; });
+    append([&](const Dim& x) { return x.axis < e.spatial && x.axis != vector; });
+    append([&](const Dim& x) { return x.axis == vector && !x.lane; });
+    for (const size_t r : micro.order)
+        append([&](const Dim& x) { return x.axis == r && r >= e.spatial && !x.lane && !x.pair; });
+    append([&](const Dim& x) { return !x.lane && !x.pair; });
+    append([](const Dim& x) { return x.lane; });
+    append([](const Dim&) { return true; });
+    layout::Reorder reorder;
+    reorder.permutation = order;
+    layout.primitives.emplace_back(reorder);
+    return layout;
+}
+
+/// Drops constants of which only packed copies are read.
+void drop_unread_constants(Program& program) {
+    std::set<ValueId> used(program.outputs.begin(), program.outputs.end());
+    for (const Primitive& p : program.primitives)
+        for (const ValueId v : p.inputs()) used.insert(v);
+    for (auto it = program.constants.begin(); it != program.constants.end();)
+        it = used.count(it->first) != 0 ? std::next(it) : program.constants.erase(it);
+}
+
+/// Rewrites a program for its layouts, and packs the weights of its products.
+class LayOut {
+  public:
+    LayOut(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents)
+        : original_(std::move(original)), target_(target), contents_(contents), chosen_(chosen) {}
+
+    Program run() {
+        LayoutPlan layouts;
+        layouts.values = chosen_;
+        program_ = apply_layouts(original_, layouts);
+        TW_CHECK(program_.primitives.size() == original_.primitives.size());
+        readers_ = IndexVector<ValueId, size_t>(program_.values.size(), 0);
+        for (const Primitive& p : program_.primitives)
+            for (const ValueId v : p.inputs()) ++readers_[v];
+        for (const ValueId v : program_.outputs) ++readers_[v];
+        for (Primitive& p : program_.primitives)
+            if (p.expr() != nullptr) one(p);
+        drop_unread_constants(program_);
+        return std::move(program_);
+    }
+
+  private:
+    void one(Primitive& p) {
+        TensorExpr& e = *p.expr();
+        const auto product = weighted_contraction(program_, e);
+        const std::vector<ValueId> inputs = p.inputs();
+        const bool touched =
+            chosen_.count(p.outputs[0]) != 0 ||
+            std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return chosen_.count(v) != 0; });
+        // The vector axis of a product is the one that only weights and result share.
+        std::optional<size_t> keep;
+        if (product)
+            for (size_t a = 0; a < e.spatial; ++a)
+                if (index_uses(e.accesses[product->weights].index, a) &&
+                    !index_uses(e.accesses[product->data].index, a))
+                    keep = a;
+        if (touched) split_blocked_axes(e, keep);
+        if (!product) return;
+        const Micro micro = micro_of(p, *product);
+        if (!micro.vector_axis) return;
+        for (const uint32_t slot : constants_of_weights(e, product->weights)) pack(p, slot, micro);
+    }
+
+    /// The micro-kernel of a product. `choose_micro` takes a program of one product. The program's values are swapped
+    /// in and back, because a copy for every product would be quadratic.
+    Micro micro_of(const Primitive& p, const WeightedContraction& product) {
+        Program alone;
+        std::swap(alone.values, program_.values);
+        alone.primitives.push_back(p);
+        const ValueId weights = p.expr()->accesses[product.weights].value;
+        alone.constants.emplace(weights, program_.constants.at(weights));
+        const TensorExpr& view = *alone.primitives[PrimitiveId(0)].expr();
+        const StageChoice choice = choose_micro(alone, view, alone.values[p.outputs[0]].dtype, target_);
+        std::swap(alone.values, program_.values);
+        return choice.micro;
+    }
+
+    /// The constants of the factor that reads the weights: these, and what they are decoded with.
+    std::vector<uint32_t> constants_of_weights(const TensorExpr& e, uint32_t weights) const {
+        const auto c = contraction(e);
+        TW_CHECK(c, "weights without a product");
+        ScalarBody factor = e.body;
+        factor.set_root(c->factors[c->factors[0].read == weights ? 0 : 1].node);
+        std::vector<uint32_t> slots = factor.slots();
+        std::erase_if(slots, [&](uint32_t k) { return !program_.is_constant(e.accesses[k].value); });
+        return slots;
+    }
+
+    /// Packs a constant in the order in which the micro-kernel reads it.
+    void pack(Primitive& p, uint32_t slot, const Micro& micro) {
+        TensorExpr& e = *p.expr();
+        Access& w = e.accesses[slot];
+        if (!index_uses(w.index, *micro.vector_axis)) return;
+        const Tensor weights = original_.constants.at(w.value);
+        const auto layout = packed_weights(e, w, weights.shape(), micro);
+        if (!layout) return;
+        const auto key = std::pair(w.value, print(*layout));
+        auto it = packed_.find(key);
+        if (it == packed_.end()) {
+            Value value = original_.values[w.value];
+            value.name += ".packed" + std::to_string(packed_.size());
+            value.shape = physical_shape(*layout, original_.values[w.value].shape);
+            const ValueId v = program_.values.push_back(value);
+            const bool packs = contents_ == Contents::Moved && original_.unread.count(w.value) == 0;
+            program_.constants.emplace(v, !packs ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
+                                                 : to_physical(*layout, weights));
+            it = packed_.emplace(key, v).first;
+        }
+        const std::vector<Expr> index = physical_index(*layout, original_.values[w.value].shape, w.index);
+        const ValueId unpacked = std::exchange(w.value, it->second);
+        const std::vector<ValueId> reads = p.inputs();
+        if (std::find(reads.begin(), reads.end(), unpacked) == reads.end() && --readers_[unpacked] == 0) {
+            program_.constants.erase(unpacked);
+            original_.constants.erase(unpacked);
+        }
+        w.index = index;
+        const Ranges now = e.ranges();
+        for (Expr& i : w.index) i = simplify(i, now);
+    }
+
+    Program original_, program_;
+    const Target& target_;
+    const Contents contents_;
+    const std::map<ValueId, Layout>& chosen_;
+    IndexVector<ValueId, size_t> readers_;
+    std::map<std::pair<ValueId, std::string>, ValueId> packed_;
+};
+
+}  // namespace
+
+Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents) {
+    return LayOut(std::move(original), chosen, target, contents).run();
+}
+
+}  // namespace tilewright
