@@ -54,6 +54,7 @@ test: build
 asan: setup-tools build-asan/build.ninja
 	@cmake --build build-asan -j $(JOBS)
 	@ASAN_OPTIONS=$${ASAN_OPTIONS:-detect_stack_use_after_return=1:use_sigaltstack=0} UBSAN_OPTIONS=$${UBSAN_OPTIONS:-print_stacktrace=1} \
+	    LSAN_OPTIONS=$${LSAN_OPTIONS:-suppressions=$(CURDIR)/scripts/leaks.txt} \
 	    TILEWRIGHT_RANDOM_PROGRAMS=$${TILEWRIGHT_RANDOM_PROGRAMS:-200} \
 	    $(CTEST) --timeout 3000 --test-dir build-asan
 

@@ -17,6 +17,7 @@
 #include "program/transform/fold.h"
 #include "program/transform/integer_products.h"
 #include "program/transform/quantised_weights.h"
+#include "program/transform/widen_storage.h"
 
 namespace tilewright {
 namespace {
@@ -87,6 +88,7 @@ const std::map<std::string, Program (*)(Program)> kOfLowering = {
     {"integer_products", [](Program p) { return integer_products(std::move(p)); }},
     {"quantised_weights", [](Program p) { return quantised_weights(std::move(p)); }},
     {"fold_constants", [](Program p) { return fold_constants(p); }},
+    {"widen_storage", [](Program p) { return widen_storage(std::move(p), {DType::F16}); }},
     {"common_subexpressions", [](Program p) { return eliminate_dead_code(merge_common_subexpressions(std::move(p))); }},
     {"append_in_place",
      [](Program p) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -40,6 +41,7 @@
 #include "program/transform/integer_products.h"
 #include "program/transform/merge_scales.h"
 #include "program/transform/quantised_weights.h"
+#include "program/transform/widen_storage.h"
 
 namespace tilewright {
 
@@ -241,6 +243,17 @@ Program reference_of(State& s) {
     return eliminate_dead_code(std::move(p));
 }
 
+void guard_winograd(State& s, const PipelineOptions& options) {
+    s.program = tilewright::guard_winograd(std::move(s.program), s.lowered);
+    if (falls_back(s.program)) s.out->make_fallback = strict_model(std::move(s.lowered), options);
+}
+
+/// Tensors of bf16 are read as they are by matrix instructions.
+std::set<DType> widened_types(const CompileOptions& options) {
+    if (target_of(options).bf16_products()) return {DType::F16};
+    return {DType::F16, DType::BF16};
+}
+
 void gather_window_runs(Unit& u) {
     u.grouped.program = tilewright::gather_window_runs(std::move(u.grouped.program), MatrixType::I8);
 }
@@ -298,6 +311,8 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          [&] { append_in_place(s); });
 
     // Tensor expressions to cheaper ones.
+    pass({"widen_storage", "computed tensors of 16 bits become f32", !gpu && c.numerics != Numerics::Strict},
+         [&] { s.program = widen_storage(std::move(s.program), widened_types(c)); });
     pass({"scales_behind_products", "constant factors move from a product's operands to its result"},
          [&] { s.program = scales_behind_products(s.program); });
     pass({"rewrite", "the program becomes the cheapest equivalent one that is found (TASO, Korch)", rewrites},
@@ -308,10 +323,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     });
     pass({"guard_winograd", "inputs for which Winograd's convolutions are inexact run the program without them",
           rewrites && c.numerics == Numerics::Default},
-         [&] {
-             s.program = guard_winograd(std::move(s.program), s.lowered);
-             if (falls_back(s.program)) s.out->make_fallback = strict_model(std::move(s.lowered), o);
-         });
+         [&] { guard_winograd(s, o); });
 
     // Tensor expressions to kernels.
     pass({"isolate_bodies", "bodies of loops and branches become programs of their own", true, true},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/constant_transform.h"
 #include "tile/cuts.h"
@@ -220,6 +221,7 @@ class Builder {
         m.reduces = e.reducer != Reducer::None;
         m.product = contraction(e).has_value();
         m.body_operations = m.least_operations = body_operations(e.body) + (m.reduces && !m.product ? 1 : 0);
+        if (m.product) m.factors = factor_work(e);
         m.epilogue_operations = e.epilogue.empty() ? 0 : body_operations(e.epilogue);
         if (const auto size = map_size(e))
             if (const auto map = constant_transform(e))
@@ -258,6 +260,21 @@ class Builder {
                 for (size_t a = 0; a < o.shares.size(); ++a)
                     o.read_points.push_back(std::llround(o.shares[a] * static_cast<double>(m.extents[a])));
             }
+    }
+
+    std::vector<StageModel::FactorWork> factor_work(const TensorExpr& e) const {
+        constexpr double kHalfToFloat = 2;  // vcvtph2ps
+        std::vector<StageModel::FactorWork> out;
+        for (const ScalarId id : e.body.nodes().ids()) {
+            const ScalarNode& n = e.body[id];
+            const bool half = n.op == ScalarOp::Access && stages_.values[e.accesses[n.slot].value].dtype == DType::F16;
+            const double operations = half ? kHalfToFloat : operation_cost(n.op);
+            if (id == e.body.root() || operations == 0) continue;
+            StageModel::FactorWork work{operations, {}};
+            for (size_t a = 0; a < e.extents.size(); ++a) work.depends.push_back(moves_along(e, e.body, id, a));
+            out.push_back(std::move(work));
+        }
+        return out;
     }
 
     void find_cuts(const TensorExpr& e, StageModel& m) const {

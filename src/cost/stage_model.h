@@ -87,8 +87,15 @@ struct StageModel {
     std::vector<OperandModel> operands;  ///< one per access, then the result
     bool product = false;                ///< a sum of products: one multiply-add per point
     double body_operations = 1;          ///< average vector instructions of the body per point, without loads
-    double least_operations = 1;         ///< those that any code needs: one side of every index-dependent select
-    double epilogue_operations = 0;      ///< of the epilogue, per result
+    /// Of a product whose factors are computed or converted: instructions of a factor, once for each combination of the
+    /// register coordinates on which they depend. With any, the point itself has one multiply-add.
+    struct FactorWork {
+        double operations = 0;
+        std::vector<bool> depends;  ///< per axis
+    };
+    std::vector<FactorWork> factors;
+    double least_operations = 1;     ///< those that any code needs: one side of every index-dependent select
+    double epilogue_operations = 0;  ///< of the epilogue, per result
     bool reduces = false;
     /// A constant-coefficient linear transform (program/constant_transform.h). Its rows are axes of the result.
     struct Map {

@@ -149,6 +149,18 @@ class RegisterTileModel {
         return n;
     }
 
+    /// Instructions that compute or convert factors, in a reduction step.
+    double factor_operations() const {
+        double sum = 0;
+        for (const StageModel::FactorWork& work : s_.factors) {
+            double n = work.operations;
+            for (size_t a = 0; a < s_.spatial; ++a)
+                if (work.depends[a]) n *= static_cast<double>(tile_[a]);
+            sum += n;
+        }
+        return sum;
+    }
+
     double step_cycles(double steps) const {
         double loads = 0, instructions = 2;
         for (const OperandModel& o : s_.operands) {
@@ -160,7 +172,9 @@ class RegisterTileModel {
             // Broadcasts are memory operands of the multiply-add where one tile row needs each once.
             if (!(s_.product && has_lanes() && !o.depends[va_])) instructions += n;
         }
-        const double work = vectors_ * (s_.product ? std::max(1.0, s_.body_operations) : s_.body_operations);
+        const double work = s_.factors.empty()
+                                ? vectors_ * (s_.product ? std::max(1.0, s_.body_operations) : s_.body_operations)
+                                : vectors_ + factor_operations();
         instructions += work;
         const double throughput =
             std::max({work / m_.fmas_per_cycle, loads / m_.loads_per_cycle, instructions / kIssueWidth});

@@ -97,19 +97,21 @@ std::vector<Tensor> DecoderInputs::step(const std::vector<int64_t>& tokens, int6
 size_t logits_of(const CompiledModel& model) {
     for (size_t i = 0; i < model.outputs().size(); ++i) {
         const ModelIo& io = model.outputs()[i];
-        if (io.dtype == DType::F32 && io.shape.size() >= 2 && io.shape.back().is_constant() &&
+        if (is_float(io.dtype) && byte_size(io.dtype) >= 2 && io.shape.size() >= 2 && io.shape.back().is_constant() &&
             std::none_of(model.appends().begin(), model.appends().end(),
                          [&](const Append& a) { return a.output == i; }))
             return i;
     }
-    throw ModelError("no output has scores of tokens: f32 [..., tokens, vocabulary]");
+    throw ModelError("no output has scores of tokens: floats [..., tokens, vocabulary]");
 }
 
 int64_t likeliest(const Tensor& logits) {
     const auto vocabulary = static_cast<size_t>(logits.shape().back());
     const auto rows =
         logits.rank() >= 2 ? static_cast<size_t>(logits.shape()[static_cast<size_t>(logits.rank()) - 2]) : 1;
-    const std::span<const float> last = logits.as<float>().subspan((rows - 1) * vocabulary, vocabulary);
+    const auto first = static_cast<int64_t>((rows - 1) * vocabulary);
+    std::vector<double> last(vocabulary);
+    for (size_t k = 0; k < vocabulary; ++k) last[k] = logits.get(first + static_cast<int64_t>(k));
     return std::max_element(last.begin(), last.end()) - last.begin();
 }
 

@@ -27,7 +27,8 @@ std::optional<WeightedContraction> product_on_tiles(const Program& program, cons
     if (!product || !c || c->type != DType::F32) return std::nullopt;
     const Access &data = e->accesses[product->data], &weights = e->accesses[product->weights];
     const auto stored = [&](const Access& a) { return program.values[a.value].dtype; };
-    const bool decoded = !c->factors[0].slot || !c->factors[1].slot;  // in panels of bf16
+    const bool decoded =  // in panels of bf16
+        !c->factors[0].slot || !c->factors[1].slot || stored(weights) == DType::F16;
     if (stored(data) != DType::F32 && stored(data) != DType::BF16) return std::nullopt;
     if (!decoded && stored(weights) != DType::F32 && stored(weights) != DType::BF16) return std::nullopt;
     bool columns = false, rows = false, sum = false;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "program/analysis/contraction.h"
+#include "program/transform/axes.h"
 #include "program/transform/tidy.h"
 #include "schedule/boxes.h"
 #include "schedule/default_schedule.h"
@@ -32,28 +33,33 @@ class Maker {
     bool is_column(size_t a) const { return std::find(columns_.begin(), columns_.end(), a) != columns_.end(); }
     const TensorExpr& whole() const { return *stages_.primitives[PrimitiveId(0)].expr(); }
 
+    DType stored(uint32_t slot) const { return stages_.values[whole().accesses[slot].value].dtype; }
+
     bool recognise() {
         if (target_.gpu || stages_.primitives.size() != 1) return false;
         const TensorExpr& e = whole();
         const auto c = contraction(e);
         if (!c || c->type != DType::F32 || !c->reads_widened() || !e.output_index.empty()) return false;
-        for (const size_t k : {0, 1}) {
-            const Contraction::Factor &weights = c->factors[k], &data = c->factors[1 - k];
-            if (weights.slot || !data.slot) continue;
-            const ContractionAxes all = axes(e, *c);
-            const std::vector<size_t>& columns = k == 0 ? all.rows : all.columns;
-            if (columns.empty() || !all.batch.empty() || !all.one_sided.empty()) return false;
-            for (const size_t a : columns)
-                if (!e.extents[a].is_constant()) return false;
-            columns_ = columns;
-            factor_ = k;
-            data_ = *data.slot;
-            weights_ = weights.node;
-            int64_t rows = 1;
-            for (const size_t a : k == 0 ? all.columns : all.rows) rows *= guessed_extent(stages_, e.extents[a]);
-            return rows >= kLeastRows && e.accesses[data_].valid.empty();
-        }
-        return false;
+        const ContractionAxes all = axes(e, *c);
+        return all.batch.empty() && all.one_sided.empty() && (recognise(*c, all, 1) || recognise(*c, all, 0));
+    }
+
+    /// Whether factor `k` is what a panel would hold.
+    bool recognise(const Contraction& c, const ContractionAxes& all, size_t k) {
+        const TensorExpr& e = whole();
+        const Contraction::Factor &weights = c.factors[k], &data = c.factors[1 - k];
+        if (!data.slot || (weights.slot && stored(*weights.slot) != DType::F16)) return false;
+        const std::vector<size_t>& columns = k == 0 ? all.rows : all.columns;
+        if (columns.empty() ||
+            std::any_of(columns.begin(), columns.end(), [&](size_t a) { return !e.extents[a].is_constant(); }))
+            return false;
+        columns_ = columns;
+        factor_ = k;
+        data_ = *data.slot;
+        weights_ = weights.node;
+        int64_t rows = 1;
+        for (const size_t a : k == 0 ? all.columns : all.rows) rows *= guessed_extent(stages_, e.extents[a]);
+        return rows >= kLeastRows && e.accesses[data_].valid.empty();
     }
 
     /// One axis for the sum, if the data is contiguous along it:   x[m, 32 b + 8 i + j]   ->   x[m, k]
@@ -110,6 +116,10 @@ class Maker {
         decode = map_indices(decode, [&](Expr x) { return substitute_axes(x, to); });
         decode.output_index = {substitute_axes(point_, to)};
         for (const size_t a : columns_) decode.output_index.push_back(to[a]);
+        // Positions in a pair must be known.
+        const size_t last = decode.spatial - columns_.size() - 1;
+        if (const int64_t sum = decode.extents[last].constant(); sum > kMostCodes && sum % 2 == 0)
+            decode = split_axis_only(decode, last, sum % 8 == 0 ? 8 : 2);
         decode = tidy(decode);
 
         product_ = e;
@@ -152,17 +162,18 @@ class Maker {
         return choose_micro(view, *view.primitives[PrimitiveId(0)].expr(), result, target_).micro;
     }
 
-    /// Vectors along the product's, and all numbers of a word.
-    Micro decoding_micro(size_t vector_axis) const {
+    /// Whole rows of the product's register tile, in which order weights lie in memory, and all numbers of a word.
+    Micro decoding_micro(const Micro& product) const {
         const TensorExpr& e = *out_.stages.primitives[PrimitiveId(0)].expr();
         const size_t sums = e.spatial - columns_.size();
         Micro micro;
         micro.registers.assign(e.spatial, 1);
         micro.virtual_threads.assign(e.spatial, 1);
         micro.vector_axis =
-            sums + static_cast<size_t>(std::find(columns_.begin(), columns_.end(), vector_axis) - columns_.begin());
+            sums +
+            static_cast<size_t>(std::find(columns_.begin(), columns_.end(), *product.vector_axis) - columns_.begin());
         micro.lanes = target_.micro_lanes();
-        micro.registers[*micro.vector_axis] = micro.lanes;
+        micro.registers[*micro.vector_axis] = product.registers[*product.vector_axis];
         const int64_t numbers = e.extents[sums - 1].constant();
         micro.registers[sums - 1] = numbers <= kMostCodes ? numbers : 2;
         micro.order.resize(e.spatial);
@@ -208,7 +219,7 @@ class Maker {
         out_.stage_axes.push_back(of_product);
         if (product.matrix) out_.buffer_layouts.emplace(panel_, pairs(dot_step(product.matrix->type)));
         std::vector<Stmt> body;
-        body.push_back(Stmt{Compute{PrimitiveId(0), decoding_micro(*product.vector_axis)}});
+        body.push_back(Stmt{Compute{PrimitiveId(0), decoding_micro(product)}});
         body.push_back(Stmt{Compute{PrimitiveId(1), product}});
         const std::vector<int64_t> steps = columns_of_task(product);
         for (size_t k = columns_.size(); k-- > 0;) {

@@ -17,8 +17,9 @@ namespace tilewright {
 ///         y[m,n] = sum(k) x[m,k] * w[k,n]
 ///     }
 ///
-/// The panel has the type of the data: f32, or bf16 for matrix instructions, in pairs along the sum. nullopt: the
-/// stages are no such product, or it has so few rows that the register tile decodes the weights once anyway.
+/// Weights of f16 are converted in the same way. The panel has the type of the data: f32, or bf16 for matrix
+/// instructions, in pairs along the sum. nullopt: the stages are no such product, or it has so few rows that the
+/// register tile decodes the weights once anyway.
 std::optional<TileProgram> decoded_panels(const Program& stages, const Target& target);
 
 }  // namespace tilewright

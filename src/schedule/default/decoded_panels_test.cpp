@@ -67,6 +67,32 @@ TEST(DecodedPanels, haveTheColumnsOfSeveralAxes) {
     EXPECT_THAT(text, HasSubstr("parallel s2 by"));
 }
 
+TEST(DecodedPanels, convertWeightsOfF16) {
+    for (const char* data : {"f32", "f16"}) {
+        const std::string text = scheduled(parse_program(fmt::format(R"TW(program half {{
+  input x: {}[$m, 64]
+  input w: f16[2, 64, 32]
+  y: f16[$m, 64] = [$m, 64] sum(i2 < 64) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i1 // 32, i2, i1 % 32]  ; y ""
+  output y
+}})TW",
+                                                                     data)),
+                                           target_with());
+        EXPECT_THAT(text, HasSubstr("y/panel: f32[64, 64]")) << data;
+    }
+}
+
+TEST(DecodedPanels, convertWeightsOfF16ForTileRegisters) {
+    const std::string text = scheduled(parse_program(R"TW(program half {
+  input x: bf16[40, 64]
+  input w: f16[2, 64, 32]
+  y: f32[40, 64] = [40, 64] sum(i2 < 64) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i1 // 32, i2, i1 % 32]  ; y ""
+  output y
+})TW"),
+                                       with_tiles());
+    EXPECT_THAT(text, HasSubstr("y/panel: bf16[64, 64]"));
+    EXPECT_THAT(text, HasSubstr("matrix bf16 tile"));
+}
+
 TEST(DecodedPanels, areNotForFewRowsOrPlainProducts) {
     EXPECT_EQ(scheduled(parse_program(product("15")), target_with()), "");
     EXPECT_EQ(scheduled(parse_program(R"TW(program plain {
