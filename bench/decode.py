@@ -2,6 +2,7 @@
 """Decoding with a KV cache beside ONNX Runtime on the same model: tokens, prompt and decode tokens/s.
 
 usage: decode.py MODEL.onnx [--tool build/bin/tilewright] [--prompts 128 1024] [--tokens 64] [--threads 1 2] [--rounds 3]
+                 [--precision bf16]
 
 Both read the same made-up prompt and generate greedily. Each round runs one after the other; medians over rounds are
 printed, and whether the tokens are equal (or the first difference with the gap between the two scores). ONNX Runtime gets
@@ -19,10 +20,10 @@ import numpy as np
 import onnxruntime as ort
 
 
-def ours(tool, model, prompt, tokens, threads):
+def ours(tool, model, prompt, tokens, threads, precision):
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         subprocess.run([tool, "bench", model, "--prompt", str(prompt), "--decode", str(tokens), "--threads", str(threads),
-                        "--json", out.name], check=True, stdout=subprocess.DEVNULL)
+                        "--precision", precision, "--json", out.name], check=True, stdout=subprocess.DEVNULL)
         return json.load(open(out.name))
 
 
@@ -38,7 +39,8 @@ class Peer:
 
     def generate(self, prompt, tokens):
         """The tokens, the scores behind each, and the seconds of each run."""
-        past = {n: np.zeros([1 if not isinstance(d, int) else d for d in i.shape[:2]] + [0, i.shape[3]], np.float32)
+        types = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+        past = {n: np.zeros([1 if not isinstance(d, int) else d for d in i.shape[:2]] + [0, i.shape[3]], types[i.type])
                 for n, i in self.inputs.items() if n.startswith("past_key_values")}
         vocabulary = self.logits.shape[-1]
         ids, done, made, scores, seconds = [(k * 7919 + 13) % vocabulary for k in range(prompt)], 0, [], [], []
@@ -67,6 +69,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", default="f32", help="of Tilewright's products")
     args = parser.parse_args()
     print(f"{'threads':>7} {'prompt':>6} | {'prompt tok/s':>22} | {'decode tok/s':>22} | {'bandwidth':>9} | tokens")
     for threads in args.threads:
@@ -74,7 +77,7 @@ def main():
         for prompt in args.prompts:
             mine, theirs = [], []
             for _ in range(args.rounds):
-                mine.append(ours(args.tool, args.model, prompt, args.tokens, threads))
+                mine.append(ours(args.tool, args.model, prompt, args.tokens, threads, args.precision))
                 theirs.append(peer.generate(prompt, args.tokens))
             made, scores, _ = theirs[-1]
             wanted = mine[-1]["tokens"]

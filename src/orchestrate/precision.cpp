@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "orchestrate/padded_columns.h"
 #include "orchestrate/paired_operands.h"
 #include "orchestrate/window_runs.h"
 #include "program/analysis/access.h"
@@ -230,7 +231,7 @@ class Narrower {
 Program narrow_operands(Program program, const Target& target, NarrowedOperands* report) {
     if (!target.bf16_products()) return program;
     NarrowedOperands own;
-    return Narrower(pair_operands(gather_window_runs(std::move(program), MatrixType::BF16)))
+    return Narrower(pair_operands(gather_window_runs(pad_columns(std::move(program)), MatrixType::BF16)))
         .run(report != nullptr ? *report : own);
 }
 

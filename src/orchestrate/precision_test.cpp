@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "orchestrate/padded_columns.h"
 #include "orchestrate/paired_operands.h"
 #include "orchestrate/window_runs.h"
 
@@ -231,6 +232,41 @@ TEST(WindowRuns, KeepADynamicBatch) {
 TEST(WindowRuns, LeaveConvolutionsWithChannelsEnough) {
     const Program p = parsed(convolution(8, 1, "1"));
     EXPECT_EQ(print(gather_window_runs(p, MatrixType::BF16)), print(p));
+}
+
+/// A convolution with `outputs` channels of `inputs` channels, and a bias.
+std::string few(int outputs, int inputs, int taps = 3) {
+    return fmt::format(R"TW(  input x: f32[1, {1}, 20, 30]
+  input w: f32[{0}, {1}, {2}, {2}]
+  input wb: f32[{0}]
+  y: f32[1, {0}, 18, 28] = [1, {0}, 18, 28] sum(i4 < {1}, i5 < {2}, i6 < {2}) mul(@0, @1) then add(acc, @2) where @0 = x[i0, i4, i2 + i5, i3 + i6], @1 = w[i1, i4, i5, i6], @2 = wb[i1]  ; y Conv
+  output y
+)TW",
+                       outputs, inputs, taps);
+}
+
+TEST(PadColumns, OfFewOutputChannelsToATileRegister) {
+    const Program p = parsed(few(3, 32));
+    const Program padded = pad_columns(p);
+    EXPECT_EQ(verify(padded), std::vector<std::string>()) << print(padded);
+    const std::string text = print(padded);
+    EXPECT_THAT(text, HasSubstr("w.padded: f32[16, 32, 3, 3]"));
+    EXPECT_THAT(text, HasSubstr("y.padded: f32[1, 16, 18, 28]"));
+    EXPECT_LT(difference(p, padded), 1e-6);
+    NarrowedOperands report;
+    narrow_operands(p, with_tiles(), &report);
+    EXPECT_EQ(report.products, 1U);
+}
+
+TEST(PadColumns, OnlyWhereProductsHaveRunsAndManyTerms) {
+    const auto pads = [](const std::string& text) {
+        return print(pad_columns(parsed(text))).find(".padded") != std::string::npos;
+    };
+    EXPECT_TRUE(pads(few(7, 32)));
+    EXPECT_FALSE(pads(few(1, 32)));
+    EXPECT_FALSE(pads(few(8, 32)));
+    EXPECT_FALSE(pads(few(3, 12)));     // no runs of input channels
+    EXPECT_FALSE(pads(few(3, 32, 1)));  // 32 terms
 }
 
 }  // namespace
