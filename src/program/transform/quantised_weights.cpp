@@ -1,6 +1,7 @@
 #include "program/transform/quantised_weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ constexpr int kMostInlined = 8;    // dequantisation, and copies around it
 constexpr int64_t kMostRows = 32;  // known at compile time: more rows read weights of f32
 constexpr int64_t kWordBits = 32;
 constexpr int64_t kLargestBlock = 1 << 12;  // unless one block is the whole sum
+constexpr int64_t kMostPeriod = 8;          // numbers in a byte
 constexpr size_t kK = 0, kN = 1;            // axes of the weights' definition: along the sum, and columns
 
 /// The weights as numbers[code] * scale or (numbers[code] - zero) * scale; in place of a table, a byte.
@@ -33,6 +35,14 @@ struct Decoded {
     Tensor scales;                                            ///< f32 [K / block, N]
     std::optional<Tensor> zeros = {};                         ///< likewise
     int64_t per_word() const { return bits == 8 ? 1 : kWordBits / bits; }
+};
+
+/// Numbers [k, n] as numbers[k % period][bytes[rows[k] + columns[n]]].
+struct Lookup {
+    const uint8_t* bytes = nullptr;
+    int64_t period = 1;
+    Tensor numbers;  ///< f32 [period, 256]
+    std::vector<int64_t> rows, columns;
 };
 
 /// A node of `whole` and what it needs, as an expression over the same axes.
@@ -68,9 +78,9 @@ std::optional<TensorExpr> per_block(const TensorExpr& e, int64_t block) {
 }
 
 /// Distinct numbers, ascending; nullopt: more than `most`, or one is not finite.
-std::optional<std::vector<float>> distinct(const Tensor& t, size_t most) {
+std::optional<std::vector<float>> distinct(std::span<const float> all, size_t most) {
     std::vector<float> found;
-    for (const float x : t.as<float>()) {
+    for (const float x : all) {
         const auto at = std::lower_bound(found.begin(), found.end(), x);
         if (at != found.end() && *at == x) continue;
         if (!std::isfinite(x) || found.size() == most) return std::nullopt;
@@ -144,7 +154,8 @@ class Rewriter {
         for (int i = 0; i <= kMostInlined; ++i) {
             const auto computed = std::find_if(own.accesses.begin(), own.accesses.end(),
                                                [&](const Access& a) { return !p_.is_constant(a.value); });
-            if (computed == own.accesses.end()) return i == 0 ? std::nullopt : std::optional(std::move(own));
+            if (computed == own.accesses.end())
+                return i == 0 || has_names(own) ? std::nullopt : std::optional(std::move(own));
             const PrimitiveId by = producers_[computed->value];
             const TensorExpr* producer = by ? p_.primitives[by].expr() : nullptr;
             if (producer == nullptr || producer->reducer != Reducer::None) return std::nullopt;
@@ -191,7 +202,7 @@ class Rewriter {
                 else
                     numbers = difference.a;
             }
-        if (!encode(evaluate(part_of(whole, numbers)), out)) return std::nullopt;
+        if (!encode(part_of(whole, numbers), out)) return std::nullopt;
         out.scales = evaluate(*scales);
         return out;
     }
@@ -221,46 +232,129 @@ class Rewriter {
         return interpret(floats, operands, DType::F32, shape, {});
     }
 
-    /// Packs the numbers [K, N] into codes.
-    static bool encode(const Tensor& numbers, Decoded& out) {
-        const int64_t k = numbers.shape()[0], n = numbers.shape()[1];
-        if (const auto found = distinct(numbers, 16)) {
+    /// Numbers as a function of one stored byte and of the position along the sum, modulo a small period: two codes in
+    /// a byte. Evaluating every number would take tens of nanoseconds each.
+    std::optional<Lookup> lookup(const TensorExpr& numbers) const {
+        if (numbers.accesses.size() != 1) return std::nullopt;
+        const Access& stored = numbers.accesses[0];
+        const Tensor& bytes = p_.constants.at(stored.value);
+        if (byte_size(bytes.dtype()) != 1 || is_float(bytes.dtype()) || !stored.valid.empty()) return std::nullopt;
+        std::vector<Expr> shape(bytes.shape().begin(), bytes.shape().end());
+        const Expr offset = simplify(row_major_offset(shape, stored.index), numbers.ranges());
+        const auto at = [&](Expr k, Expr n) { return substitute_axes(offset, std::vector<Expr>{k, n}); };
+        const Expr k = axis(kK), n = axis(kN);
+        if (!simplify(at(k, n) - at(k, 0) - at(0, n) + at(0, 0), numbers.ranges()).is_constant(0)) return std::nullopt;
+        Lookup out;
+        out.bytes = static_cast<const uint8_t*>(bytes.data());
+        for (out.period = 1; out.period <= kMostPeriod; out.period *= 2)
+            if (const auto table = of_all_bytes(numbers, out.period, bytes.dtype())) {
+                out.numbers = *table;
+                break;
+            }
+        if (out.period > kMostPeriod) return std::nullopt;
+        const auto along = [&](Expr extent, bool rows) {
+            std::vector<int64_t> offsets;
+            for (int64_t i = 0; i < extent.constant(); ++i)
+                offsets.push_back((rows ? at(i, 0) : at(0, i) - at(0, 0)).constant());
+            return offsets;
+        };
+        out.rows = along(numbers.extents[kK], true);
+        out.columns = along(numbers.extents[kN], false);
+        return out;
+    }
+
+    /// The numbers of every byte, [period, 256]; nullopt: they depend on more than the byte and k modulo `period`.
+    static std::optional<Tensor> of_all_bytes(const TensorExpr& numbers, int64_t period, DType type) {
+        const Expr within = axis(kK), blocks = axis(2);
+        const std::vector<Expr> extents = {period, numbers.extents[kN], numbers.extents[kK]};
+        const Ranges ranges = Ranges::of_extents(extents);
+        bool same = true;
+        TensorExpr e;
+        e.extents = {period, 256};
+        e.spatial = 2;
+        Tensor all(type, {256}, false);
+        // Of a type of fewer bits, bytes hold its numbers alone.
+        const int bits = type == DType::I4 || type == DType::U4 ? 4 : type == DType::I2 || type == DType::U2 ? 2 : 8;
+        for (int i = 0; i < 256; ++i) {
+            const int low = i & ((1 << bits) - 1), sign = is_signed(type) ? 1 << (bits - 1) : 0;
+            static_cast<uint8_t*>(all.mutable_data())[i] = static_cast<uint8_t>((low ^ sign) - sign);
+        }
+        e.accesses = {{ValueId(0), {axis(1)}, {}, 0}};
+        e.body.set_root(e.body.inline_body(numbers.body, [&](ScalarBody& b, const ScalarNode& x) {
+            if (x.op != ScalarOp::Index) return ScalarId();
+            const std::vector<Expr> to = {blocks * period + within, axis(kN)};
+            const Expr y = simplify(substitute_axes(x.index, to), ranges);
+            same = same && !uses(y, *blocks.as_var()) && !uses(y, *axis(kN).as_var());
+            return b.index(same ? y : Expr(0));
+        }));
+        if (!same) return std::nullopt;
+        e.body.set_root(e.body.cast(DType::F32, e.body.root()));
+        return interpret(e, std::vector<Tensor>{all}, DType::F32, Shape{period, 256}, {});
+    }
+
+    /// Packs the numbers into codes.
+    bool encode(const TensorExpr& numbers, Decoded& out) {
+        const int64_t k = numbers.extents[kK].constant(), n = numbers.extents[kN].constant();
+        if (const auto table = lookup(numbers)) {
+            const auto which = [&](int64_t row, int64_t column) {
+                const int64_t at = table->rows[static_cast<size_t>(row)] + table->columns[static_cast<size_t>(column)];
+                return static_cast<size_t>(row % table->period * 256 + table->bytes[at]);
+            };
+            return encode(table->numbers.as<float>(), {k, n}, out, which);
+        }
+        const Tensor all = evaluate(numbers);
+        return encode(all.as<float>(), {k, n}, out,
+                      [&](int64_t row, int64_t column) { return static_cast<size_t>(row * n + column); });
+    }
+
+    /// `all` has the numbers that may occur, of which element [k, n] is number `which(k, n)`.
+    template <class Which>
+    static bool encode(std::span<const float> all, const std::array<int64_t, 2>& shape, Decoded& out,
+                       const Which& which) {
+        const auto each = [&](const auto& body) {  // blocks of columns: rows of the stored tensor are columns here
+            constexpr int64_t kColumns = 64;
+            for (int64_t first = 0; first < shape[1]; first += kColumns)
+                for (int64_t row = 0; row < shape[0]; ++row)
+                    for (int64_t column = first; column < std::min(first + kColumns, shape[1]); ++column)
+                        body(row, column, which(row, column));
+        };
+        std::vector<uint8_t> codes(all.size()), occurs(all.size(), 0);
+        each([&](int64_t, int64_t, size_t i) { occurs[i] = 1; });
+        std::vector<float> present;
+        for (size_t i = 0; i < all.size(); ++i)
+            if (occurs[i] != 0) present.push_back(all[i]);
+        if (const auto found = distinct(present, 16)) {
             out.bits = found->size() <= 4 && out.block % 16 == 0 ? 2 : 4;
             if (out.block % out.per_word() == 0) {
                 auto table = std::make_shared<std::vector<double>>(found->begin(), found->end());
                 table->resize(size_t{1} << out.bits, 0);
                 out.numbers = std::move(table);
-                out.codes = words(numbers, *found, out.bits);
+                for (size_t i = 0; i < all.size(); ++i)
+                    codes[i] =
+                        static_cast<uint8_t>(std::lower_bound(found->begin(), found->end(), all[i]) - found->begin());
+                out.codes = Tensor(DType::U32, {shape[0] / out.per_word(), shape[1]});
+                const std::span<uint32_t> to = out.codes.as_mutable<uint32_t>();
+                each([&](int64_t row, int64_t column, size_t i) {
+                    to[static_cast<size_t>(row / out.per_word() * shape[1] + column)] |=
+                        uint32_t{codes[i]} << (out.bits * (row % out.per_word()));
+                });
                 return true;
             }
             out.bits = 8;
         }
-        const std::span<const float> all = numbers.as<float>();
         float low = 0, high = 0;
-        for (const float x : all) {
+        for (const float x : present) {
             if (x != std::nearbyint(x)) return false;  // NaN as well
             low = std::min(low, x);
             high = std::max(high, x);
         }
         if (low < -128 || high > (low < 0 ? 127 : 255)) return false;
-        out.codes = Tensor(low < 0 ? DType::I8 : DType::U8, {k, n}, false);
+        for (size_t i = 0; i < all.size(); ++i)
+            if (occurs[i] != 0) codes[i] = static_cast<uint8_t>(static_cast<int>(all[i]));
+        out.codes = Tensor(low < 0 ? DType::I8 : DType::U8, {shape[0], shape[1]}, false);
         auto* to = static_cast<uint8_t*>(out.codes.mutable_data());
-        for (const float x : all) *to++ = static_cast<uint8_t>(static_cast<int>(x));
+        each([&](int64_t row, int64_t column, size_t i) { to[row * shape[1] + column] = codes[i]; });
         return true;
-    }
-
-    static Tensor words(const Tensor& numbers, const std::vector<float>& all, int64_t bits) {
-        const int64_t k = numbers.shape()[0], n = numbers.shape()[1], per_word = kWordBits / bits;
-        Tensor out(DType::U32, {k / per_word, n});
-        const std::span<const float> from = numbers.as<float>();
-        const std::span<uint32_t> to = out.as_mutable<uint32_t>();
-        for (int64_t row = 0; row < k; ++row)
-            for (int64_t column = 0; column < n; ++column) {
-                const float x = from[static_cast<size_t>(row * n + column)];
-                const auto code = static_cast<uint32_t>(std::lower_bound(all.begin(), all.end(), x) - all.begin());
-                to[static_cast<size_t>(row / per_word * n + column)] |= code << (bits * (row % per_word));
-            }
-        return out;
     }
 
     // --- the new program

@@ -121,6 +121,18 @@ TEST(QuantisedWeights, withOneScaleForAColumnAreScaledBehindTheSum) {
     EXPECT_THAT(expect(dequantised("i4", "f32[]", "")), HasSubstr("sum(i2 < 8, i3 < 8)"));
 }
 
+TEST(QuantisedWeights, areEvaluatedOneByOneWhereTheStoredByteDoesNotDecide) {
+    // The number depends on its column as well: -8 to 8, more than a word of eight codes distinguishes.
+    const std::string text = expect(R"TW(  input x: f32[$m, 64]
+  input q: i4[64, 48]
+  input s: f32[2, 48]
+  w: f32[64, 48] = [64, 48] mul(select(lt(index(i1 - 24), 0), f32(@0), neg(f32(@0))), @1) where @0 = q[i0, i1], @1 = s[i0 // 32, i1]  ; w Op
+  y: f32[$m, 48] = [$m, 48] sum(i2 < 64) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y MatMul
+  output y
+)TW");
+    EXPECT_THAT(text, HasSubstr("y/codes: i8[64, 48]"));
+}
+
 TEST(QuantisedWeights, ofAFewDistinctNumbersHaveTwoBits) {
     const std::string text = packed_bytes();
     const std::string two = std::string(text).replace(text.find("15:i32"), 6, "3:i32");
