@@ -260,7 +260,8 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     command
         .add_option("--numerics", o.numerics,
                     "strict: every output depends on the inputs of its definition alone, with equal bits for every "
-                    "number of threads; default: Winograd convolutions if their inputs are finite "
+                    "number of threads, and every f16 tensor is rounded; default: Winograd convolutions if their "
+                    "inputs are finite "
                     "and at most 2^20; fast: without that check")
         ->check(CLI::IsMember({"strict", "default", "fast"}));
     command.add_flag("--check-values", o.check_values,

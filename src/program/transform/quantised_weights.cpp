@@ -5,10 +5,8 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 
-#include "base/error.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/transform/dead_code.h"
@@ -116,10 +114,10 @@ class Rewriter {
         for (const bool first : {false, true}) {
             const std::vector<size_t>& columns = first ? all.rows : all.columns;
             if (columns.size() != 1 || !few_rows(*e, first ? all.columns : all.rows)) continue;
-            const uint32_t slot = *c->factors[first ? 0 : 1].slot;
+            const uint32_t slot = *c->factors[first ? 0 : 1].slot, data = *c->factors[first ? 1 : 0].slot;
             const auto weights = decoded(*e, e->accesses[slot], all.sum[0], columns[0]);
             if (!weights) continue;
-            emit(q, slot, columns[0], *weights);
+            emit(q, slot, data, columns[0], *weights);
             ++products_;
             return true;
         }
@@ -189,7 +187,6 @@ class Rewriter {
 
     std::optional<Decoded> decoded(const TensorExpr& whole, ScalarId numbers, ScalarId scale) {
         Decoded out;
-        std::optional<TensorExpr> zero;
         const auto scales = in_blocks(part_of(whole, scale), out.block);
         if (!scales || in_blocks(part_of(whole, numbers), out.block)) return std::nullopt;
         const ScalarNode& difference = whole.body[behind_casts(whole.body, numbers)];
@@ -367,7 +364,7 @@ class Rewriter {
     }
 
     /// The product with axes (blocks, words, numbers of a word) in place of the sum's; of one block, it has none.
-    void emit(const Primitive& q, uint32_t slot, size_t n, const Decoded& w) {
+    void emit(const Primitive& q, uint32_t slot, uint32_t data_slot, size_t n, const Decoded& w) {
         const TensorExpr& e = *q.expr();
         const int64_t k = e.extents[e.spatial].constant(), per_word = w.per_word();
         const bool blocks = w.block < k;
@@ -400,8 +397,8 @@ class Rewriter {
         ScalarId factor = number_of(b, slot, number, w);
         if (w.zeros) factor = b.binary(ScalarOp::Sub, factor, per_block("zeros", *w.zeros));
         if (blocks) factor = b.binary(ScalarOp::Mul, factor, per_block("scales", w.scales));
-        const ScalarId data = b.access(1 - slot, p_.values[e.accesses[1 - slot].value].dtype);
-        b.set_root(slot == 0 ? b.binary(ScalarOp::Mul, factor, data) : b.binary(ScalarOp::Mul, data, factor));
+        const ScalarId data = b.access(data_slot, p_.values[e.accesses[data_slot].value].dtype);
+        b.set_root(slot < data_slot ? b.binary(ScalarOp::Mul, factor, data) : b.binary(ScalarOp::Mul, data, factor));
         Primitive made = q;
         made.kind = std::move(sum);
         if (!blocks) scale_result(made, n, w.scales);

@@ -154,6 +154,17 @@ TEST(QuantisedWeights, areLeftAloneWhereFloatsAreFaster) {
            0);
 }
 
+TEST(QuantisedWeights, areMultipliedByRowsThatAreGathered) {
+    expect(R"TW(  input x: f32[9, 64]
+  input rows: i64[5]
+  input q: i8[64, 48]
+  input s: f32[2, 48]
+  w: f32[64, 48] = [64, 48] mul(f32(i32(@0)), @1) where @0 = q[i0, i1], @1 = s[i0 // 32, i1]  ; w DequantizeLinear
+  y: f32[5, 48] = [5, 48] sum(i2 < 64) mul(@1, @2) where @0 = rows[i0], @1 = x[@0 % 9, i2], @2 = w[i2, i1]  ; y Op
+  output y
+)TW");
+}
+
 TEST(QuantisedWeights, ofComputedNumbersAreNotConstants) {
     expect(R"TW(  input x: f32[64, 64]
   q: i8[64, 64] = [64, 64] i8(round(@0)) where @0 = x[i0, i1]  ; q Op

@@ -7,7 +7,7 @@
 #include "program/transform/axes.h"
 #include "program/transform/tidy.h"
 #include "schedule/boxes.h"
-#include "schedule/default_schedule.h"
+#include "schedule/default/steps.h"
 #include "tile/matrix.h"
 
 namespace tilewright {
@@ -15,7 +15,6 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kLeastRows = 16;  // a register tile of fewer decodes every weight once
-constexpr int64_t kMostCodes = 16;  // of a word
 
 class Maker {
   public:

@@ -198,7 +198,7 @@ void choose_register_tile(const OperandWalks& w, StageChoice& choice) {
 }
 
 void unroll_windows(const OperandWalks& w, StageChoice& choice) {
-    constexpr int64_t kMostUnrolled = 9, kMostCodes = 16;
+    constexpr int64_t kMostUnrolled = 9;
     Micro& micro = choice.micro;
     // Codes of one word (quantised weights) are decoded with constant shifts.
     if (w.product)

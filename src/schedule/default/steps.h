@@ -11,6 +11,9 @@ namespace tilewright {
 /// Vectors of a register tile for sums down the columns of a matrix.
 inline constexpr int64_t kSummedVectors = 8;
 
+/// Codes of a word of quantised weights, of two bits each.
+inline constexpr int64_t kMostCodes = 16;
+
 /// The vector axis. For a product it is the axis along which the result is contiguous, or the reduction axis where
 /// packing an operand costs more; otherwise the cheapest axis by vector_cost. nullopt: scalar code.
 std::optional<size_t> choose_vector_axis(const OperandWalks& w);
