@@ -10,9 +10,10 @@
 # missing components: a GPU and its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran.
 # The output is stored, with date and command, in TILEWRIGHT_TABLES=FILE (docs/gpu.md if there is a GPU).
 #
-# Parts run in order of importance: tests, then kernels, models, products, convolutions, the sanitizer. Expected seconds on
+# Parts run in order of importance: probes and tests, then kernels, models, products, convolutions, the sanitizer. Expected seconds on
 # a machine with 16 cores, of 530; CPU times are measured (2 cores of Zen 4, NVRTC 13.0), torch's times are guesses:
 #
+#     probes          15   of 30: rates and latencies
 #     tests           60   of 120: 1,400 kernels of 0.13 s through NVRTC, eight processes; the reference
 #     kernels         70   of 120: 54 generated (20 s of CPU time, on all cores), torch's eager ones, then 20 s of compiled
 #     models         190   of 330: verify 12 times, four at a time; bench 8 times 3 to 15; torch's, precompiled, 100
@@ -32,7 +33,7 @@ cd "$(dirname "$0")/../.." || exit 1
 export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
 models=${1:-build/gpu_models}
 bin=${TILEWRIGHT_BIN:-}
-parts=${TILEWRIGHT_PARTS:-tests kernels models products convolutions sanitizer peers ptxas}
+parts=${TILEWRIGHT_PARTS:-probes tests kernels models products convolutions sanitizer peers ptxas}
 dry=${TILEWRIGHT_DRY_RUN:-}
 patience=1
 [ -z "$dry" ] || patience=4  # a dry run may be on a small machine
@@ -45,7 +46,7 @@ python=${PYTHON:-python3}
 if [ -z "$bin" ]; then
     bin=$here/build/bin
     cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null &&
-        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_ptxas ${dry:+fake_driver} ||
+        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_probe bench_ptxas ${dry:+fake_driver} ||
         exit 1
 fi
 begin=$SECONDS
@@ -219,6 +220,10 @@ LIST
     fi
 fi
 
+if wanted probes && [ $has_nvrtc = 1 ]; then
+    echo "== probes: rates and latencies of the device"
+    step 30 built "$bin/bench_probe" $([ -z "$dry$only" ] || echo --compile-only)
+fi
 if wanted tests && [ $has_nvrtc = 1 ]; then
     if [ $has_gpu = 1 ]; then
         echo "== every test of kernels on the device"
