@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "bench/gpu/on_threads.h"
 #include "cost/gpu_estimate.h"
+#include "model/gpu_costs.h"
 #include "program/random_program.h"
 #include "schedule/scheduler.h"
 
@@ -107,9 +108,10 @@ Task parse_task(const std::string& text, const std::string& type) {
     return t;
 }
 
-/// `candidates`: number of schedules for products with the default heuristic; otherwise one.
+/// `candidates`: number of schedules for products with the default heuristic; otherwise one. `costs`: measures
+/// candidates; null: estimates decide.
 std::vector<TileProgram> schedules(const Task& t, SchedulerKind kind, const Target& target, Precision precision,
-                                   int candidates) {
+                                   int candidates, const std::shared_ptr<const KernelCosts>& costs) {
     if (candidates > 1 && !t.chain) {
         auto all = gpu_product_schedules(t.stages, target, precision, static_cast<size_t>(candidates));
         if (!all.empty()) return all;
@@ -118,6 +120,7 @@ std::vector<TileProgram> schedules(const Task& t, SchedulerKind kind, const Targ
     s.kind = t.chain ? SchedulerKind::Mcfuser : kind;
     s.target = target;
     s.precision = precision;
+    s.costs = costs;
     if (!t.chain)
         return {make_schedule(t.stages, IndexVector<PrimitiveId, std::vector<size_t>>(t.stages.primitives.size()), s)};
     auto found = make_chain_schedule(t.stages, s);
@@ -187,22 +190,12 @@ struct Compiled {
 };
 
 void run(const std::vector<std::string>& tasks, const std::string& type, SchedulerKind kind, Precision precision,
-         bool compile_only, bool show, int candidates, double budget) {
+         bool compile_only, bool show, bool measure, int candidates, double budget) {
     constexpr double kChecked = 4e8;  // limit of operations that are interpreted
     const cuda::Nvrtc nvrtc;
     std::optional<cuda::Gpu> gpu;
     if (!compile_only) gpu.emplace();
-    const GpuTarget sheet = h200();
-    GpuTarget device = sheet;
-    if (gpu) {
-        device = gpu->target();
-        // The driver does not report the rate of tensor cores: a data sheet's rate, scaled by clock and SMs.
-        const double share = device.multiprocessors * device.ghz / (sheet.multiprocessors * sheet.ghz);
-        device.launch_us = sheet.launch_us;
-        const GpuTarget& from = device.major >= 9 ? sheet : a100();
-        device.tf32_gflops = from.tf32_gflops * (device.major >= 9 ? share : 1);
-        device.f16_gflops = from.f16_gflops * (device.major >= 9 ? share : 1);
-    }
+    const GpuTarget device = gpu ? gpu->target() : h200();
     const Target target = with_gpu(host_target(), device);
     fmt::print("{:<36}{:>12}{:>12}{:>12}  {}\n", "kernel", "us", "TFLOP/s", "estimate us",
                candidates > 1 ? "difference; schedule" : "difference");
@@ -210,9 +203,13 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     for (const std::string& text : tasks) parsed.push_back(parse_task(text, type));
     // The steps that need no device run on all CPUs.
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    std::shared_ptr<const KernelCosts> costs;
+    if (gpu && measure)
+        costs = std::make_shared<const GpuCosts>(*gpu, target, precision, GpuLibraries{},
+                                                 std::make_shared<const CodeCache>(""), threads, 1e6);
     std::vector<std::vector<Compiled>> found(parsed.size());
     on_threads(parsed.size(), threads, [&](size_t k) {
-        for (TileProgram& p : schedules(parsed[k], kind, target, precision, candidates)) {
+        for (TileProgram& p : schedules(parsed[k], kind, target, precision, candidates, costs)) {
             found[k].emplace_back();
             found[k].back().task = &parsed[k];
             found[k].back().program = std::move(p);
@@ -266,7 +263,7 @@ int main(int argc, char** argv) {
     CLI::App app("kernels on a GPU");
     std::vector<std::string> tasks;
     std::string type = "f16", precision = "f32", scheduler = "auto";
-    bool compile_only = false, show = false;
+    bool compile_only = false, show = false, measure = false;
     int candidates = 1;
     double budget = 0.1;
     app.add_option("tasks", tasks, "gemm:MxNxK, conv:NxCxHxOxKxS, chain:BxMxNxKxH, attention:HEADSxMxNxKxH")
@@ -280,11 +277,12 @@ int main(int argc, char** argv) {
     app.add_option("--seconds", budget, "measuring time per kernel (0.1)");
     app.add_flag("--compile-only", compile_only, "needs no GPU");
     app.add_option("--candidates", candidates, "number of candidates of products, by estimate");
+    app.add_flag("--measure", measure, "choose schedules by measuring candidates (MCFuser's algorithm 1 for chains)");
     app.add_flag("--text", show, "print tile programs and kernels");
     CLI11_PARSE(app, argc, argv);
     try {
         run(tasks, type, *scheduler_from_string(scheduler), *precision_from_string(precision), compile_only, show,
-            candidates, budget);
+            measure, candidates, budget);
     } catch (const std::exception& e) {
         fmt::print(stderr, "error: {}\n", e.what());
         return 1;

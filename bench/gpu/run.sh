@@ -8,7 +8,8 @@
 # addition to the nine minutes. TILEWRIGHT_PARTS="tests ptxas ...": only these parts. TILEWRIGHT_SECONDS=530: time limit of
 # all parts; each step has its own limit as well. Steps that were skipped for lack of time are listed at the end, and so are
 # missing components: a GPU and its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran.
-# The output is stored, with date and command, in TILEWRIGHT_TABLES=FILE (docs/gpu.md if there is a GPU).
+# The output is stored, with date and command, in TILEWRIGHT_TABLES=FILE (build/gpu.md if there is a GPU);
+# docs/gpu.md quotes it.
 #
 # Parts run in order of importance: probes and tests, then kernels, models, products, convolutions, the sanitizer. Expected seconds on
 # a machine with 16 cores, of 530; CPU times are measured (2 cores of Zen 4, NVRTC 13.0), torch's times are guesses:
@@ -70,7 +71,7 @@ export -f built
 export libraries bin
 
 tables=${TILEWRIGHT_TABLES:-}
-if [ -z "$tables" ] && [ -z "$dry" ] && nvidia-smi -L 2>/dev/null | grep -q GPU; then tables=docs/gpu.md; fi
+if [ -z "$tables" ] && [ -z "$dry" ] && nvidia-smi -L 2>/dev/null | grep -q GPU; then tables=build/gpu.md; fi
 if [ -n "$tables" ]; then
     mkdir -p "$(dirname "$tables")"
     printf '# Measured on a GPU\n\n%s, `%s`, parts: %s%s\n\n```\n' "$(date -u +%Y-%m-%d)" "bench/gpu/run.sh" "$parts" \

@@ -103,6 +103,7 @@ void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code)
 
 void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
     ModelSources& sources = *model.sources;
+    sources.precision = options.precision;
     if (model.for_gpu) {
         for (const TileProgram& t : sources.kernels.kernels())
             sources.gpu_kernels.push_back(

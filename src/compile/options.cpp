@@ -14,6 +14,7 @@
 #include "compile/measured_costs.h"
 #include "cost/first_calibration.h"
 #include "cost/target.h"
+#include "model/gpu_costs.h"
 #include "orchestrate/options.h"
 #include "runtime/thread_count.h"
 
@@ -21,16 +22,32 @@ namespace tilewright {
 
 namespace {
 
+/// Throws RuntimeError where this machine has no GPU.
+std::shared_ptr<const KernelCosts> costs_on_gpu(const Scheduling& s, const CompileOptions& options) {
+    const cuda::Gpu gpu;
+    const auto note = [&](const std::string& text) {
+        if (options.note) options.note(text);
+    };
+    auto kept = code_cache(options);
+    if (!kept) kept = std::make_shared<const CodeCache>("");
+    return std::make_shared<const GpuCosts>(gpu, s.target, s.precision, gpu_libraries(gpu, note), std::move(kept),
+                                            s.target.workers, options.measure_seconds);
+}
+
 /// Sets the scheduler of `o` and its kernel costs.
 void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, int64_t weight_bytes) {
     Scheduling& s = o.scheduling;
     s.kind = options.scheduler;
     s.trials = options.trials;
     s.precision = options.precision;
+    s.gpu_libraries = options.gpu_libraries;
     if (s.target.gpu && options.orchestrator == Orchestrator::Optimal)
         throw RuntimeError(
             "optimal orchestration has costs of this CPU's kernels only: use --orchestrate greedy for a GPU");
-    if (s.target.gpu) return;
+    if (s.target.gpu) {
+        if (options.measure) s.costs = costs_on_gpu(s, options);
+        return;
+    }
     if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy && !options.joint) return;
     s.estimates = true;
     MeasuringOptions measuring;
@@ -94,7 +111,8 @@ std::optional<Numerics> numerics_from_string(std::string_view text) {
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
     OrchestrateOptions o;
     static_cast<GroupingOptions&>(o) = options;
-    o.layouts = options.layouts && !options.gpu;  // channel blocks serve a CPU's vectors
+    // On a GPU they serve matrix instructions; ordinary cores read row-major tensors as well.
+    o.layouts = options.layouts && !(options.gpu && options.precision == Precision::F32);
     o.schedules = options.schedules;
     o.kept = code_cache(options);
     o.scheduling.target = target_of(options);

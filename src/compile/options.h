@@ -39,6 +39,7 @@ struct CompileOptions : GroupingOptions {
     int threads = 0;               ///< worker threads; 0: default_thread_count()
     std::string isa;               ///< one of selectable_isas(): "avx2", "avx512"; empty: the machine's
     std::optional<GpuTarget> gpu;  ///< generate CUDA C++ for this GPU instead of machine code
+    bool gpu_libraries = false;    ///< Scheduling::gpu_libraries
 
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
     SchedulerKind scheduler = SchedulerKind::Auto;

@@ -279,13 +279,18 @@ void append_in_place(State& s) {
 
 RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules);
 
+/// On a GPU layouts serve matrix instructions.
+bool lays_out(const GroupingOptions& how, bool gpu, Precision precision) {
+    return how.layouts && !how.without.layouts_first && (!gpu || precision != Precision::F32);
+}
+
 /// The pipeline. `planning`: in place of what the options say of planning; may be null.
 void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const OrchestrateOptions* planning = nullptr) {
     const CompileOptions& c = o.compile;
     const GroupingOptions& how = planning != nullptr ? static_cast<const GroupingOptions&>(*planning) : c;
     const bool gpu = planning != nullptr ? planning->scheduling.target.gpu.has_value() : c.gpu.has_value();
-    const bool rewrites = o.rewrite.has_value() && !gpu, layouts = how.layouts && !how.without.layouts_first && !gpu;
     const Precision precision = planning != nullptr ? planning->scheduling.precision : c.precision;
+    const bool rewrites = o.rewrite.has_value() && !gpu, layouts = lays_out(how, gpu, precision);
     const bool select = how.fuse && how.orchestrator == Orchestrator::Optimal;
     const auto each = [&s](const auto& f) { return [&s, f] { s.unit->each(f); }; };
 
@@ -346,10 +351,11 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { narrow_operands(u, s.planning.scheduling.target); }));
     pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts},
          each([&s](Unit& u) { choose_layouts(u, s.planning.scheduling.target); }));
-    pass({"tune_layouts", "layouts are chosen together with loops (ALT; --layouts joint)", layouts && how.joint},
-         each([&s, &how](Unit& u) { tune_layouts(s, u, *how.joint); }));
+    pass(
+        {"tune_layouts", "layouts are chosen together with loops (ALT; --layouts joint)", layouts && how.joint && !gpu},
+        each([&s, &how](Unit& u) { tune_layouts(s, u, *how.joint); }));
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
-         each([&s](Unit& u) { apply_layouts(u, s.planning.scheduling.target); }));
+         each([&s, precision](Unit& u) { apply_layouts(u, s.planning.scheduling.target, precision); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
     pass({"sample_sizes", "dynamic sizes are planned for sample by sample (DietCode)",
           how.fuse && !gpu && !select && !s.samples.empty()},

@@ -107,10 +107,10 @@ void assign_layouts_first(Unit& unit, const Target& target) {
     if (unit.selects) unit.source = p;
 }
 
-void apply_layouts(Unit& unit, const Target& target) {
+void apply_layouts(Unit& unit, const Target& target, Precision precision) {
     Program& p = unit.grouped.program;
     if (unit.selects) unit.fused = without_contents(p);
-    p = lay_out(std::move(p), unit.layouts, target);
+    p = lay_out(std::move(p), unit.layouts, target, Contents::Moved, precision);
 }
 
 void outline(Unit& unit) {

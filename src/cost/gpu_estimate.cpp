@@ -14,12 +14,13 @@ namespace tilewright {
 
 namespace {
 
-constexpr double kCacheBytes = 28;     ///< from the L2, per clock and SM
-constexpr double kSharedBytes = 128;   ///< per clock and SM
-constexpr double kSharedLatency = 23;  ///< clocks
-constexpr double kWait = 0.7e-6;       ///< seconds of a copy from memory
-constexpr double kDrain = 0.06e-6;     ///< seconds to restart the matrix units after all their products are done
-constexpr double kBusyWarps = 8;       ///< warps that keep an SM busy
+// Measured on an H100 by bench_probe (docs/gpu.md).
+constexpr double kCacheBytes = 31;     ///< from the L2, per clock and SM, whatever the other SMs do
+constexpr double kSharedBytes = 125;   ///< per clock and SM
+constexpr double kSharedLatency = 29;  ///< clocks
+constexpr double kWait = 0.4e-6;       ///< seconds of a copy from memory; from the L2 it takes 0.2
+constexpr double kDrain = 0.03e-6;     ///< seconds to restart the matrix units after all their products are done
+constexpr double kBusyPhases = 16;     ///< warps that keep an SM busy where products of single warps wait for others
 
 double number(Expr e, const Bindings& bindings) { return static_cast<double>(assumed_extent(e, bindings)); }
 
@@ -62,6 +63,11 @@ class Model {
         for (const auto* list : {&p_.stages.inputs, &p_.stages.outputs})
             for (const ValueId v : *list) out.once_bytes += value_bytes(v);
         out.block_bytes = shared_bytes(p_).value_or(0);
+        out.phases = tree_.computes.size() > 1;
+        if (out.phases && std::any_of(tree_.computes.begin(), tree_.computes.end(), [](const auto& c) {
+                return c.second->micro.matrix && !c.second->micro.matrix->group();
+            }))
+            out.busy_warps = kBusyPhases;
         return out;
     }
 
@@ -165,8 +171,9 @@ double word_of(const Micro& m) { return m.matrix && m.matrix->type != MatrixType
 }  // namespace
 
 double gpu_flops(const GpuTarget& t, const std::optional<MatrixUnit>& unit) {
-    // Assumed shares of the data sheet's rates. From sm_90 on only warpgroup instructions reach the full rate.
-    constexpr double kReached = 0.75, kOfOneWarp = 0.6;
+    // Shares of the data sheet's rates that an H100 reaches (docs/gpu.md). From sm_90 on only warpgroup instructions
+    // reach the full rate.
+    constexpr double kReached = 0.85, kOfOneWarp = 0.6;
     if (!unit) return t.f32_gflops * 1e9 * kReached;
     const double reached = t.major >= 9 && !unit->group() ? kOfOneWarp : kReached;
     return (unit->type == MatrixType::TF32 ? t.tf32_gflops : t.f16_gflops) * 1e9 * reached;
@@ -195,11 +202,14 @@ GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
     out.wait_seconds = rounds * w.waits * kWait;
     const double most = std::max({out.compute_seconds, out.memory_seconds, out.shared_seconds});
     const double all = out.compute_seconds + out.memory_seconds + out.shared_seconds;
-    const double spread = (w.blocks + sms) / w.blocks;  // equation 5
+    // In place of equation 5's (blocks + SMs) / blocks: the busiest SM has a whole number of blocks.
+    const double spread = std::ceil(w.blocks / sms) * sms / w.blocks;
     const double warps = std::min(held, std::max(1.0, w.blocks / sms)) * w.threads / target.warp;
     // Units of an SM are idle while one of its blocks waits, unless another resident block has work for them.
-    const double busy =
-        (most + 0.1 * (all - most)) * spread / std::min(1.0, warps / kBusyWarps) + rounds * w.drains * kDrain / held;
+    const double beside = std::min(held, std::max(1.0, std::ceil(w.blocks / sms)));
+    const double exposed = w.phases ? std::max(0.1, 1 / beside) : 0.1;
+    const double busy = (most + exposed * (all - most)) * spread / std::min(1.0, warps / w.busy_warps) +
+                        rounds * w.drains * kDrain / held;
     out.seconds = std::max(busy, out.wait_seconds) + 0.2 * out.wait_seconds + target.launch_us * 1e-6;
     return out;
 }
@@ -262,6 +272,7 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
             (stage.body_operations + stage.epilogue_operations) * points / (target.f32_gflops * 0.5e9);
     }
     work.threads = std::max(work.threads, static_cast<int>(std::min<double>(kGpuBlockThreads, whole)));
+    if (m.matrix && m.matrix->group()) work.busy_warps = 4;  // one warpgroup saturates the matrix units
     const GpuRegisters r = gpu_registers(stage, m);
     work.registers = std::max(work.registers, kGpuOtherRegisters + r.results + r.operands);
 }

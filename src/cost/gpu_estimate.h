@@ -2,11 +2,11 @@
 // The estimated cost of a schedule on a GPU: MCFuser's model (§IV, equations 2 to 5) with the data sheet's rates.
 //
 // A block moves the operands of its Loads, and what its Computes read from memory directly, once for every trip of the
-// surrounding loops (equation 3). Arithmetic runs at the peak rate of its units on whole tiles, tails included
-// (equation 4). Both are scaled by (blocks + SMs) / blocks (equation 5). Beyond the paper, repeated reads are served by
-// the L2, operands of register tiles are read from shared memory, every step of a block waits for memory unless a
-// pipelined loop has prefetched, and an SM with few warps is not fully used. The model has not been compared with times
-// of a GPU; it ranks schedules.
+// surrounding loops (equation 3). Arithmetic runs at the rate of its units on whole tiles, tails included (equation 4).
+// In place of equation 5's factor (blocks + SMs) / blocks, the SM with most blocks decides, because the copies of an SM
+// are limited by its own port to the L2. Beyond the paper, repeated reads are served by the L2, operands of register
+// tiles are read from shared memory, every step of a block waits for memory unless a pipelined loop has prefetched, and
+// an SM with few warps is not fully used. Rates are those of an H100 (docs/gpu.md); the model ranks schedules.
 
 #include <optional>
 #include <span>
@@ -42,6 +42,8 @@ struct GpuWork {
     double drains = 0;        ///< times that the matrix units run empty before a block issues more
     int threads = 32;         ///< of a block
     double registers = 32;    ///< of a thread, of 32 bits
+    double busy_warps = 8;    ///< that keep an SM busy
+    bool phases = false;      ///< statements wait for each other: only other blocks use the units meanwhile
     int64_t block_bytes = 0;  ///< of shared memory, of a block
 };
 GpuEstimate gpu_estimate(const GpuWork& work, const GpuTarget& target);

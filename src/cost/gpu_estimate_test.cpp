@@ -24,19 +24,20 @@ GpuTarget round_gpu() {
 TEST(GpuEstimate, adds_up_what_a_kernel_asks_for) {
     GpuWork w;
     w.compute_seconds = 80e-6;
-    w.memory_bytes = 112e6;  // 40 us from the second-level cache
+    w.memory_bytes = 124e6;  // 40 us from the second-level cache
     w.once_bytes = 20e6;     // 20 us from memory
-    w.shared_bytes = 128 * 1e9 * 100 * 60e-6;
-    w.blocks = 400;
+    w.shared_bytes = 125 * 1e9 * 100 * 60e-6;
+    w.blocks = 420;
     w.waits = 10;
     w.threads = 256;
     w.registers = 64;  // four blocks of an SM
     const GpuEstimate e = gpu_estimate(w, round_gpu());
     EXPECT_NEAR(e.memory_seconds, 40e-6, 1e-12);
     EXPECT_NEAR(e.shared_seconds, 60e-6, 1e-12);
-    EXPECT_NEAR(e.wait_seconds, 7e-6, 1e-12);  // one wave, ten waits of 0.7 us
-    // The maximum plus a tenth of the others, times (400 + 100) / 400; a fifth of the waits; the launch.
-    EXPECT_NEAR(e.seconds, (80e-6 + 0.1 * 100e-6) * 1.25 + 1.4e-6 + 2e-6, 1e-12);
+    EXPECT_NEAR(e.wait_seconds, 2 * 4e-6, 1e-12);  // two waves, ten waits of 0.4 us in each
+    // The maximum plus a tenth of the others, on the SMs that have five blocks of 4.2; a fifth of the waits; the
+    // launch.
+    EXPECT_NEAR(e.seconds, (80e-6 + 0.1 * 100e-6) * 5 / 4.2 + 1.6e-6 + 2e-6, 1e-12);
 }
 
 TEST(GpuEstimate, knows_that_drained_matrix_units_stand_still_unless_another_block_has_something_for_them) {
@@ -51,9 +52,9 @@ TEST(GpuEstimate, knows_that_drained_matrix_units_stand_still_unless_another_blo
         drained.drains = 10;
         return gpu_estimate(drained, round_gpu()).seconds - without;
     };
-    EXPECT_NEAR(more(), 10 * 0.06e-6, 1e-12);
+    EXPECT_NEAR(more(), 10 * 0.03e-6, 1e-12);
     w.block_bytes = 50 << 10;  // three
-    EXPECT_NEAR(more(), 10 * 0.06e-6 / 3, 1e-12);
+    EXPECT_NEAR(more(), 10 * 0.03e-6 / 3, 1e-12);
 }
 
 TEST(GpuEstimate, knows_that_few_warps_leave_a_multiprocessor_idle) {
@@ -61,7 +62,23 @@ TEST(GpuEstimate, knows_that_few_warps_leave_a_multiprocessor_idle) {
     w.compute_seconds = 80e-6;
     w.blocks = 100;  // one per SM
     w.threads = 64;  // two of the eight warps that keep an SM busy
-    EXPECT_NEAR(gpu_estimate(w, round_gpu()).seconds, 80e-6 * 2 * 4 + 0.2 * 0.7e-6 + 2e-6, 1e-12);
+    EXPECT_NEAR(gpu_estimate(w, round_gpu()).seconds, 80e-6 * 4 + 0.2 * 0.4e-6 + 2e-6, 1e-12);
+    w.busy_warps = 2;  // all that there are
+    EXPECT_NEAR(gpu_estimate(w, round_gpu()).seconds, 80e-6 + 0.2 * 0.4e-6 + 2e-6, 1e-12);
+}
+
+TEST(GpuEstimate, knows_that_statements_which_wait_for_each_other_overlap_with_those_of_other_blocks_alone) {
+    GpuWork w;
+    w.compute_seconds = 80e-6;
+    w.memory_bytes = 124e6;  // 40 us
+    w.blocks = 400;
+    w.threads = 256;
+    w.registers = 64;  // four blocks of an SM
+    const double pipelined = gpu_estimate(w, round_gpu()).seconds;
+    w.phases = true;
+    EXPECT_NEAR(gpu_estimate(w, round_gpu()).seconds - pipelined, (0.25 - 0.1) * 40e-6, 1e-12);
+    w.registers = 255;  // one
+    EXPECT_NEAR(gpu_estimate(w, round_gpu()).seconds - pipelined, (1 - 0.1) * 40e-6 + 0.2 * 3 * 0.4e-6, 1e-12);
 }
 
 TEST(GpuEstimate, of_a_tree_counts_what_its_statements_do) {
@@ -93,14 +110,14 @@ parallel m by 32 {
     const GpuTarget gpu = round_gpu();
     const GpuEstimate e = gpu_estimate(t, gpu);
     EXPECT_EQ(e.blocks, 4);
-    EXPECT_NEAR(e.compute_seconds, 2.0 * 64 * 64 * 32 / (0.75 * 16e12), 1e-15);
+    EXPECT_NEAR(e.compute_seconds, 2.0 * 64 * 64 * 32 / (0.85 * 16e12), 1e-15);
     // Copies 4 x 2 x (32 x 16 + 16 x 32) floats and the result, through the second-level cache.
     const double copies = 4.0 * 2 * 2 * 32 * 16 * 4;
-    EXPECT_NEAR(e.memory_seconds, std::max((64 * 32 * 2 + 64 * 64) * 4 / 1e12, (copies + 64 * 64 * 4) / 2.8e12), 1e-15);
+    EXPECT_NEAR(e.memory_seconds, std::max((64 * 32 * 2 + 64 * 64) * 4 / 1e12, (copies + 64 * 64 * 4) / 3.1e12), 1e-15);
     // Copies are written once, and each multiply-add reads a quarter of a word of either operand. The first rows of A
     // of a warp's four tiles are 64 words apart, in one bank.
-    EXPECT_NEAR(e.shared_seconds, (copies + 64.0 * 64 * 32 * (0.25 * 4 + 0.25) * 4) / (128 * 1e9 * 100), 1e-15);
-    EXPECT_NEAR(e.wait_seconds, 0.7e-6, 1e-15);
+    EXPECT_NEAR(e.shared_seconds, (copies + 64.0 * 64 * 32 * (0.25 * 4 + 0.25) * 4) / (125 * 1e9 * 100), 1e-15);
+    EXPECT_NEAR(e.wait_seconds, 0.4e-6, 1e-15);
 }
 
 /// 32 threads of a warp with four columns each: of 16 bytes eight threads are served together, on different banks. Of
@@ -128,7 +145,7 @@ parallel m by 32 {
     };
     EXPECT_EQ(shared_seconds(""), shared_seconds(" read 1 by 4 write by 1"));
     EXPECT_NEAR(shared_seconds(" write by 1") - shared_seconds(" read 1 by 4 write by 1"),
-                32.0 * 128 * 16 * (4 - 1) / 4 * 4 / (128 * 1e9 * 100), 1e-15);
+                32.0 * 128 * 16 * (4 - 1) / 4 * 4 / (125 * 1e9 * 100), 1e-15);
 }
 
 TEST(GpuEstimate, counts_the_registers_of_a_thread) {

@@ -1,7 +1,5 @@
 #include "driver/gpu_run.h"
 
-#include "backend/cuda/cublaslt.h"
-#include "backend/cuda/cudnn.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/lockstep.h"
 #include "backend/cuda/machine_code.h"
@@ -10,8 +8,25 @@
 
 namespace tilewright {
 
+namespace {
+
+/// The first GPU of this machine as its driver describes it.
+std::optional<GpuTarget> this_gpu() {
+    static const std::optional<GpuTarget> found = []() -> std::optional<GpuTarget> {
+        try {
+            return cuda::Gpu().target();
+        } catch (const RuntimeError&) {  // no driver, no GPU, or one that is too old
+            return std::nullopt;
+        }
+    }();
+    return found;
+}
+
+}  // namespace
+
 std::optional<GpuTarget> gpu_of(const std::string& target) {
-    if (target == "cuda" || target == "cuda:sm_90a") return h200();
+    if (target == "cuda") return this_gpu().value_or(h200());
+    if (target == "cuda:sm_90a") return h200();
     if (target == "cuda:sm_80") return a100();
     return std::nullopt;
 }
@@ -47,6 +62,17 @@ bool has_gpu() {
     }
 }
 
+bool has_gpu_libraries() {
+    static const bool found = [] {
+        try {
+            return !gpu_libraries(cuda::Gpu(), {}).libraries.empty();
+        } catch (const RuntimeError&) {
+            return false;
+        }
+    }();
+    return found;
+}
+
 void compile_for_gpu(const CompiledModel& model, int capability, const CodeCache& cache, int threads,
                      const std::function<void(const std::string&)>& progress) {
     cuda::machine_code(
@@ -57,16 +83,7 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
                                             int threads, const std::function<void(const std::string&)>& progress) {
     const cuda::Gpu gpu;
     check_fits(*model, gpu.target());  // before compiling, which takes minutes
-    GpuLibraries libraries;
-    const auto look_for = [&](auto make) {
-        try {
-            libraries.libraries.push_back(make());
-        } catch (const RuntimeError& e) {  // without the library all kernels are generated
-            if (progress) progress(e.what());
-        }
-    };
-    look_for([&] { return std::make_shared<cuda::CublasLt>(gpu); });
-    look_for([&] { return std::make_shared<cuda::Cudnn>(gpu); });
+    const GpuLibraries libraries = gpu_libraries(gpu, progress);
     auto loaded = std::make_shared<const GpuModel>(
         model, gpu,
         cuda::machine_code(

@@ -35,6 +35,8 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
 
 /// True if this machine has a GPU that can run models.
 bool has_gpu();
+/// Whether cuBLASLt or cuDNN works on it.
+bool has_gpu_libraries();
 /// Compiles the model's kernels for GPUs of this compute capability (80, 90), and caches their code. Needs no GPU.
 /// Throws RuntimeError: no NVRTC.
 void compile_for_gpu(const CompiledModel& model, int capability, const CodeCache& cache, int threads = 1,

@@ -153,7 +153,14 @@ class AttentionRecognition {
         written_ = last;
         product_ = last;
         std::optional<Access> sums;
-        if (last->reducer == Reducer::None) {
+        if (const auto rounded =
+                last->reducer == Reducer::None ? plain_access(last->body, last->body.root()) : std::nullopt) {
+            const Access& sum = last->accesses[*rounded];
+            product_ = producer(sum.value);
+            if (product_ == nullptr || !product_->output_index.empty() || !sum.valid.empty() ||
+                !is_index(sum, first_axes(last->spatial)))
+                return false;
+        } else if (last->reducer == Reducer::None) {
             const auto divided = operands(*last, last->body, last->body.root(), ScalarOp::Div);
             if (!divided || !is_index(divided->first, first_axes(last->spatial))) return false;
             product_ = producer(divided->first.value);

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "backend/cuda/gpu.h"
-#include "backend/cuda/library_kernel.h"
 #include "model/executor.h"
+#include "model/gpu_trial.h"
 #include "model/session.h"
 
 namespace tilewright {
@@ -22,13 +22,6 @@ namespace tilewright {
 /// Throws RuntimeError: the model was compiled for a CPU, for instructions that this GPU has not, or for more shared
 /// memory; it says for what to compile it.
 void check_fits(const CompiledModel& model, const GpuTarget& gpu);
-
-/// Vendors' libraries whose kernels are candidates beside generated ones.
-struct GpuLibraries {
-    std::vector<std::shared_ptr<const cuda::KernelLibrary>> libraries;
-    /// Seconds that a stream takes for the work; empty: measured on the device.
-    std::function<double(const cuda::Gpu::Stream& stream, const std::function<void()>& work)> time;
-};
 
 /// The kernels and weights of a model on one device. Immutable; any number of sessions, in any number of threads.
 class GpuModel {
@@ -55,13 +48,6 @@ class GpuModel {
 
   private:
     void add_weights(const Plan& plan, std::vector<const Tensor*>& found) const;
-    /// A kernel of a library that may stand for one of the model.
-    struct LibraryCandidate {
-        std::string name;      ///< of library and kernel
-        LibraryKernel kernel;  ///< the form of the model's kernel that it computes
-        std::shared_ptr<const cuda::LibraryPlan> plan;
-    };
-    std::vector<LibraryCandidate> candidates(size_t k, const GpuLibraries& libraries);
     void note(size_t k, const std::string& library, const std::string& what);
     std::shared_ptr<const cuda::LibraryPlan> fastest(size_t k, const GpuLibraries& libraries);
 

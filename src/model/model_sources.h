@@ -15,6 +15,7 @@ struct ModelSources {
     KernelSet kernels;
     Target target;                              ///< the machine it was compiled for
     std::vector<cuda::KernelText> gpu_kernels;  ///< for a GPU: of each kernel
+    Precision precision = Precision::F32;       ///< to which products on a GPU may round f32 operands
 };
 
 }  // namespace tilewright

@@ -12,6 +12,7 @@
 #include "program/analysis/contraction.h"
 #include "program/transform/axes.h"
 #include "program/transform/tidy.h"
+#include "schedule/gpu/gpu_nest.h"
 #include "tile/matrix.h"
 
 namespace tilewright {
@@ -138,6 +139,35 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
     return layout;
 }
 
+/// The layout whose last dimension is the one that axis `sum` indexes, as TMA and WGMMA read operands of every type:
+/// [o, c, 3, 3] -> [o, 3, 3, c], [k, n] -> [n, k]. Nothing where it is last, or indexed by other axes too.
+std::optional<Layout> sum_last(const Access& w, size_t sum) {
+    const auto found = std::find(w.index.begin(), w.index.end(), axis(sum));
+    if (found == w.index.end() || found + 1 == w.index.end()) return std::nullopt;
+    const auto at = static_cast<size_t>(found - w.index.begin());
+    layout::Reorder reorder;
+    for (size_t d = 0; d < w.index.size(); ++d)
+        if (d != at) reorder.permutation.push_back(d);
+    reorder.permutation.push_back(at);
+    Layout layout;
+    layout.primitives.emplace_back(reorder);
+    return layout;
+}
+
+bool is_dimension(const Access& a, size_t of) { return std::ranges::count(a.index, axis(of)) == 1; }
+
+/// The longest axis of the sum that is a dimension of the weights and of the data, if matrix instructions can sum along
+/// it: channels, not taps.
+std::optional<size_t> longest_sum(const TensorExpr& e, const Access& weights, const Access& data) {
+    constexpr int64_t kLeast = 8;
+    std::optional<size_t> longest;
+    for (size_t a = e.spatial; a < e.extents.size(); ++a)
+        if (is_dimension(weights, a) && is_dimension(data, a) &&
+            (!longest || guess(e.extents[*longest]) < guess(e.extents[a])))
+            longest = a;
+    return longest && guess(e.extents[*longest]) >= kLeast ? longest : std::nullopt;
+}
+
 /// Drops constants of which only packed copies are read.
 void drop_unread_constants(Program& program) {
     std::set<ValueId> used(program.outputs.begin(), program.outputs.end());
@@ -150,8 +180,13 @@ void drop_unread_constants(Program& program) {
 /// Rewrites a program for its layouts, and packs the weights of its products.
 class LayOut {
   public:
-    LayOut(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents)
-        : original_(std::move(original)), target_(target), contents_(contents), chosen_(chosen) {}
+    LayOut(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents,
+           Precision precision)
+        : original_(std::move(original)),
+          target_(target),
+          contents_(contents),
+          precision_(precision),
+          chosen_(chosen) {}
 
     Program run() {
         LayoutPlan layouts;
@@ -185,9 +220,17 @@ class LayOut {
                     keep = a;
         if (touched) split_blocked_axes(e, keep);
         if (!product) return;
+        if (target_.gpu) {
+            if (const auto sum = longest_sum(e, e.accesses[product->weights], e.accesses[product->data]);
+                sum && precision_ != Precision::F32)
+                pack(p, product->weights, [&](const Access& w, const Shape&) { return sum_last(w, *sum); });
+            return;
+        }
         const Micro micro = micro_of(p, *product);
         if (!micro.vector_axis) return;
-        for (const uint32_t slot : constants_of_weights(e, product->weights)) pack(p, slot, micro);
+        for (const uint32_t slot : constants_of_weights(e, product->weights))
+            if (index_uses(e.accesses[slot].index, *micro.vector_axis))
+                pack(p, slot, [&](const Access& w, const Shape& shape) { return packed_weights(e, w, shape, micro); });
     }
 
     /// The micro-kernel of a product. `choose_micro` takes a program of one product. The program's values are swapped
@@ -215,13 +258,13 @@ class LayOut {
         return slots;
     }
 
-    /// Packs a constant in the order in which the micro-kernel reads it.
-    void pack(Primitive& p, uint32_t slot, const Micro& micro) {
+    /// Packs a constant in the layout that `order` gives it, if any.
+    template <class Order>
+    void pack(Primitive& p, uint32_t slot, const Order& order) {
         TensorExpr& e = *p.expr();
         Access& w = e.accesses[slot];
-        if (!index_uses(w.index, *micro.vector_axis)) return;
         const Tensor weights = original_.constants.at(w.value);
-        const auto layout = packed_weights(e, w, weights.shape(), micro);
+        const std::optional<Layout> layout = order(w, weights.shape());
         if (!layout) return;
         const auto key = std::pair(w.value, print(*layout));
         auto it = packed_.find(key);
@@ -250,6 +293,7 @@ class LayOut {
     Program original_, program_;
     const Target& target_;
     const Contents contents_;
+    const Precision precision_;
     const std::map<ValueId, Layout>& chosen_;
     IndexVector<ValueId, size_t> readers_;
     std::map<std::pair<ValueId, std::string>, ValueId> packed_;
@@ -257,8 +301,9 @@ class LayOut {
 
 }  // namespace
 
-Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents) {
-    return LayOut(std::move(original), chosen, target, contents).run();
+Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents,
+                Precision precision) {
+    return LayOut(std::move(original), chosen, target, contents, precision).run();
 }
 
 }  // namespace tilewright

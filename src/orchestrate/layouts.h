@@ -7,6 +7,7 @@
 #include "layout/propagate.h"
 #include "program/program.h"
 #include "schedule/default_schedule.h"
+#include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
 
@@ -30,10 +31,11 @@ enum class Contents : uint8_t {
     Anything  ///< contents are unspecified, for a program that is only evaluated
 };
 /// The program with these layouts: every index map is rewritten, and the weights of products are packed for their
-/// micro-kernels. Layouts must not expand. Values keep their ids. A constant without other owners is freed as soon as
-/// the last of its packed copies is made.
+/// micro-kernels: on a GPU, for products on matrix instructions, contiguous along the sum. Layouts must not expand.
+/// Values keep their ids. A constant without other owners is freed as soon as the last of its packed copies is made.
+/// `precision`: of products on a GPU.
 Program lay_out(Program program, const std::map<ValueId, Layout>& layouts, const Target& target,
-                Contents contents = Contents::Moved);
+                Contents contents = Contents::Moved, Precision precision = Precision::F32);
 /// Chooses and applies layouts, for a program that will run.
 Program assign_layouts(const Program& program, const Target& target);
 /// A primitive that copies a value to another one of the same shape, possibly of another layout.

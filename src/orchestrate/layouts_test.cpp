@@ -13,6 +13,7 @@ namespace tilewright {
 namespace {
 
 using namespace test;
+using testing::HasSubstr;
 
 Target avx2(int64_t l2_bytes = 1 << 20, int lanes = 8) {
     return target_with({.lanes = lanes, .vector_registers = 16, .l2_bytes = l2_bytes});
@@ -37,6 +38,46 @@ TEST(AssignLayouts, of_convolutions_put_channels_last) {
     EXPECT_EQ(shape_of(after, "c"), "[2, 6, 6, 24]");
     EXPECT_EQ(shape_of(after, "r"), "[2, 6, 6, 24]");  // propagated through an expression that keeps the channels
     expect_same(before, after);
+}
+
+Target on_gpu() {
+    Target t = avx2();
+    t.gpu = h200();
+    return t;
+}
+Program laid_out_on_gpu(const Program& program, Precision precision) {
+    const ChosenLayouts chosen = choose_layouts(program, on_gpu());
+    return lay_out(chosen.program, chosen.values, on_gpu(), Contents::Moved, precision);
+}
+
+/// WGMMA reads tf32 along the sum alone, and cuDNN's fast convolutions channels last.
+TEST(AssignLayouts, on_a_gpu_put_channels_last_in_one_block_and_weights_along_the_sum) {
+    const Program before = convolutions(1024), after = laid_out_on_gpu(before, Precision::TF32);
+    EXPECT_EQ(shape_of(after, "c"), "[2, 6, 6, 1024]");
+    expect_same(before, after);
+    const Program product = with_weights(R"(program product {
+  input x: f32[64, 48]
+  input w0: f32[48, 40]
+  y: f32[64, 40] = [64, 40] sum(i2 < 48) mul(@0, @1) where @0 = x[i0, i2], @1 = w0[i2, i1]
+  output y
+})");
+    const Program packed = laid_out_on_gpu(product, Precision::TF32);
+    EXPECT_THAT(print(packed), HasSubstr("[i1, i2]"));
+    expect_same(product, packed);
+    EXPECT_THAT(print(laid_out_on_gpu(product, Precision::F32)), HasSubstr("w0[i2, i1]"));  // no matrix instructions
+}
+
+TEST(AssignLayouts, on_a_gpu_keep_planes_that_are_normalised_pixel_by_pixel) {
+    const Program before = with_weights(R"(program normalised {
+  input x: f32[1, 16, 40, 40]
+  input w0: f32[24, 16]
+  c: f32[1, 24, 40, 40] = [1, 24, 40, 40] sum(i4 < 16) mul(@0, @1) where @0 = x[i0, i4, i2, i3], @1 = w0[i1, i4]
+  s: f32[1, 24, 1, 1] = [1, 24, 1, 1] sum(i4 < 40, i5 < 40) @0 where @0 = c[i0, i1, i4, i5]
+  y: f32[1, 24, 40, 40] = [1, 24, 40, 40] sub(@0, @1) where @0 = c[i0, i1, i2, i3], @1 = s[i0, i1, 0, 0]
+  output y
+})");
+    EXPECT_EQ(shape_of(laid_out_on_gpu(before, Precision::TF32), "c"), "[1, 24, 40, 40]");
+    EXPECT_EQ(shape_of(assign_layouts(before, avx2()), "c"), "[1, 40, 40, 24]");
 }
 
 TEST(AssignLayouts, of_many_channels_are_blocks_of_512) {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
+#include "libraries/operation.h"
 #include "orchestrate/fuse.h"
 #include "orchestrate/fuse_rows.h"
 #include "schedule/chain/split.h"
@@ -206,6 +207,8 @@ std::optional<SplitKernel> split_kernel(const KernelBody& body, const Schedules:
         return std::nullopt;
     const Workers workers = workers_of(whole.program, how);
     if (workers.busy >= workers.all) return std::nullopt;
+    // Libraries split sums inside of a kernel, which they are offered whole.
+    if (how.gpu_libraries && !std::holds_alternative<Refusal>(library_operations(body.stages))) return std::nullopt;
     const auto most = static_cast<int64_t>(std::ceil(workers.all / workers.busy));
     std::optional<SplitKernel> out = split_into(most, body, schedules, workers.another);
     // The merge reads every part, so fewer parts than multiprocessors may be faster.

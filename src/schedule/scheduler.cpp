@@ -119,6 +119,8 @@ std::shared_ptr<const KernelCosts> kernel_costs(const Scheduling& how) {
 
 namespace {
 
+constexpr size_t kMeasuredProducts = 8;  ///< schedules of a product on a GPU, of the default heuristic's list
+
 bool uses_warpgroups(const TileProgram& p) {
     const Walk tree = walk(p);
     return std::any_of(tree.computes.begin(), tree.computes.end(),
@@ -192,6 +194,9 @@ TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vecto
     if (measures) {
         std::vector<TileProgram> candidates;
         if (how.kind == SchedulerKind::Auto) candidates.push_back(std::move(initial));
+        if (how.kind == SchedulerKind::Auto && how.target.gpu)
+            for (TileProgram& t : gpu_product_schedules(stages, how.target, how.precision, kMeasuredProducts))
+                candidates.push_back(std::move(t));
         for (const auto& [p, r] : top) candidates.push_back(construct::to_tile_program(stages, *p, r));
         return fastest(std::move(candidates), *costs);
     }

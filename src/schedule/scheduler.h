@@ -31,7 +31,9 @@ struct Scheduling {
     /// schedulers as on a CPU with the GPU's model.
     Target target = generic_target(VectorIsa::avx512);
     Precision precision = Precision::F32;  ///< of multiplications on a GPU
-    bool estimates = false;                ///< CPU kernels are estimated, which all schedulers but Default require
+    /// On a GPU: cuBLASLt and cuDNN have candidates for products and convolutions where the model is loaded.
+    bool gpu_libraries = false;
+    bool estimates = false;  ///< CPU kernels are estimated, which all schedulers but Default require
     uint64_t seed = 1;
     /// Search requires costs that measure schedules. Chains measure their best eight if possible. Null: estimates.
     std::shared_ptr<const KernelCosts> costs;

@@ -73,6 +73,9 @@ TEST_F(GpuCommand, run_reports_a_missing_gpu) {
                              HasSubstr("), but cannot run here: no CUDA driver"), HasSubstr("nvidia-smi")));
     EXPECT_EQ(place_.run({"run", "model.onnx", "--precision", "tf32"}).status, 2);
     EXPECT_THAT(place_.run({"bench", "model.onnx", "--target", "cuda"}).err, HasSubstr("cannot run here:"));
+    const Result measured = place_.run({"bench", "model.onnx", "--target", "cuda", "--measure", "--dim", "batch=8"});
+    EXPECT_EQ(measured.status, 1);
+    EXPECT_THAT(measured.err, HasSubstr("no CUDA driver"));
 }
 
 #ifdef TW_FAKE
@@ -125,7 +128,7 @@ TEST_F(FakeGpuCommand, old_and_other_gpus_are_refused) {
         all.emplace_back(target);
         return all;
     };
-    EXPECT_THAT(run(with("cuda"), {{"TILEWRIGHT_FAKE_CAPABILITY", "80"}}).err,
+    EXPECT_THAT(run(with("cuda:sm_90a"), {{"TILEWRIGHT_FAKE_CAPABILITY", "80"}}).err,
                 AllOf(HasSubstr("compiled for sm_90a"), HasSubstr("compile it with --target cuda:sm_80")));
     EXPECT_EQ(run(with("cuda:sm_80"), {{"TILEWRIGHT_FAKE_CAPABILITY", "80"}}).status, 0);
 }

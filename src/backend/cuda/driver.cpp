@@ -24,6 +24,12 @@ enum Attribute : int {
     kBlocksOfSm = 106,
 };
 
+/// Operations a clock of the f16 matrix units of an SM, with sums in f32: the driver does not report them. Those of
+/// graphics cards have a quarter of the oldest data centre GPU's.
+double matrix_flops(int capability) {
+    return capability == 80 ? 2048 : capability == 90 ? 4096 : capability == 100 ? 8192 : 512;
+}
+
 }  // namespace
 
 Driver::Driver(SharedLibrary found, int index) : library(std::move(found)) {
@@ -124,6 +130,10 @@ void Driver::describe() {
     target.memory_gbps = 2e-6 * ask(kMemoryClockKhz) * ask(kMemoryBits) / 8;
     const double cores = target.capability() == 80 ? 64 : 128;
     target.f32_gflops = 2 * cores * target.multiprocessors * target.ghz;
+    target.f64_gflops = target.f32_gflops / (target.minor == 0 && target.major <= 10 ? 2 : 64);
+    target.f16_gflops = matrix_flops(target.capability()) * target.multiprocessors * target.ghz;
+    target.tf32_gflops = target.f16_gflops / 2;
+    target.launch_us = h200().launch_us;
 }
 
 }  // namespace tilewright::cuda

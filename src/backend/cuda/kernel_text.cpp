@@ -328,6 +328,8 @@ void KernelGenerator::emit_job(const Compute& compute, const TreePath& path, Sta
     StageJob job;
     TensorExpr rescaled;
     compute_job(compute, path, phase, job, rescaled);
+    job.rounds = std::any_of(tree_.computes.begin(), tree_.computes.end(),
+                             [](const auto& c) { return c.second->micro.matrix.has_value(); });
     for (size_t i = 0; i < job.accesses.size(); ++i)
         if (job.accesses[i].unfinished) job.accesses[i].final = is_final(online_.at(job.expr->accesses[i].value).stage);
     if (phase == StageJob::Phase::Finish)

@@ -22,7 +22,4 @@ class LibraryPlan {
 /// Loaded at run time. From any thread.
 using KernelLibrary = tilewright::KernelLibrary<LibraryPlan>;
 
-/// To what the kernel's matrix instructions round f32 operands: a library's kernel may round no more.
-Precision precision_of(const TileProgram& kernel);
-
 }  // namespace tilewright::cuda

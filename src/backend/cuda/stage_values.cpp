@@ -5,6 +5,7 @@
 #include "backend/cuda/scalar_text.h"
 #include "base/error.h"
 #include "program/analysis/access.h"
+#include "program/scalar_ops.h"
 
 namespace tilewright::cuda {
 
@@ -206,6 +207,8 @@ std::string StageValues::text(Item item) {
     const auto operand = [&](ScalarId k) { return k ? use({false, k.value}) : std::string(); };
     const std::string a = operand(n.a), b = operand(n.b), c = operand(n.c);
     if (n.op == ScalarOp::Table) return table_text(n, a);
+    if (scalar_op_info(n.op).cuda == "exp" && n.dtype == DType::F32 && job_.rounds)
+        return fmt::format("tw::exp_near({})", a);
     return scalar_op(n.op, n.dtype, (*body_)[n.op == ScalarOp::Select ? n.b : n.a].dtype, a, b, c);
 }
 

@@ -333,6 +333,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.check_values = o.check_values;
     p.compile.kv_cache = o.kv_cache;
     p.compile.gpu = gpu_of(o.target);
+    p.compile.gpu_libraries = o.target == "cuda" && has_gpu_libraries();
     p.compile.precision = precision_from_string(o.precision).value();
     if (!p.compile.gpu && o.precision != "f32" && o.precision != "bf16")
         throw CLI::ValidationError("--precision", "a CPU computes in f32 or bf16: give --target cuda as well");
@@ -453,7 +454,12 @@ Session session_of(const ModelOptions& o, const Compilation& c) {
     if (!gpu) return Session(c.model, threads);
     Progress progress("compiling kernels of " + o.model);
     const CodeCache cache(code_folder(o), CodeCache::kMostBytes, warn_once);
-    const auto step = [&](const std::string& text) { progress.step(text); };
+    const auto step = [&](const std::string& text) {
+        if (o.progress && text.starts_with("kernel "))  // what libraries have
+            std::fprintf(stderr, "%s\n", text.c_str());
+        else
+            progress.step(text);
+    };
     try {
         return Session(load_on_gpu(c.model, cache, threads, step));
     } catch (const RuntimeError& e) {

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
+#include "program/random_program.h"
 #include "program/text.h"
 #include "program/transform/contiguous_axes.h"
 
@@ -65,6 +68,53 @@ TEST(MergeContiguousAxes, TakesAxesThatAllOperandsWalkAsOne) {
     EXPECT_TRUE(expr_of(*merged).extents[0].is_constant(512));
     EXPECT_EQ(merged->values[merged->inputs[0]].shape.size(), 1u);
     EXPECT_FALSE(merge_contiguous_axes(copy_of({64, 8}, {axis(1), axis(0)}))) << "a transpose";
+}
+
+std::string merged_stage(const std::string& text) {
+    const Program p = parse_program(text);
+    const auto merged = merge_dimensions(p);
+    if (!merged) return "nothing";
+    const std::vector<Tensor> inputs = random_inputs(p, 1);
+    std::vector<Tensor> reshaped;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        const Shape shape = evaluate(merged->values[merged->inputs[i]].shape, Bindings{});
+        reshaped.emplace_back(inputs[i].dtype(), shape);
+        std::memcpy(reshaped.back().mutable_data(), inputs[i].data(), inputs[i].bytes());
+    }
+    const Tensor expected = interpret(p, inputs)[0], found = interpret(*merged, reshaped)[0];
+    EXPECT_EQ(expected.count(), found.count());
+    for (int64_t i = 0; i < expected.count(); ++i) EXPECT_EQ(expected.get(i), found.get(i));
+    const std::string all = print(*merged);
+    const size_t at = all.find("y: ");
+    return all.substr(at, all.find('\n', at) - at);
+}
+
+TEST(MergeDimensions, MakesThePixelsOfAConvolutionOneAxisInTheOrderOfTheResult) {
+    EXPECT_EQ(
+        merged_stage(R"(program p {
+  input x: f32[1, 6, 4, 8]
+  input k: f32[5, 8]
+  y: f32[1, 6, 4, 5] = [5, 6, 4] -> [0, i1, i2, i0] sum(i3 < 8) mul(@0, @1) where @0 = x[0, i1, i2, i3], @1 = k[i0, i3]
+  output y
+})"),
+        "y: f32[1, 24, 5] = [24, 5] -> [0, i0, i1] sum(i2 < 8) mul(@0, @1) where @0 = x[0, i0, i2], @1 = k[i1, i2]");
+}
+
+TEST(MergeDimensions, LeavesWindowsAndStridesApart) {
+    EXPECT_EQ(merged_stage(R"(program p {
+  input x: f32[13, 9, 8]
+  input k: f32[5, 8]
+  y: f32[6, 4, 5] = [6, 4, 5] sum(i3 < 8) mul(@0, @1) where @0 = x[2*i0, 2*i1, i3], @1 = k[i2, i3]
+  output y
+})"),
+              "y: f32[6, 4, 5] = [6, 4, 5] sum(i3 < 8) mul(@0, @1) where @0 = x[2*i0, 2*i1, i3], @1 = k[i2, i3]");
+    // x is read at two places, of which one has the axes apart.
+    EXPECT_EQ(merged_stage(R"(program p {
+  input x: f32[6, 6]
+  y: f32[6, 6] = [6, 6] add(@0, @1) where @0 = x[i0, i1], @1 = x[i1, i0]
+  output y
+})"),
+              "y: f32[6, 6] = [6, 6] add(@0, @1) where @0 = x[i0, i1], @1 = x[i1, i0]");
 }
 
 }  // namespace

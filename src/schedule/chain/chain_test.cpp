@@ -62,6 +62,23 @@ TEST(MakeChain, takes_the_quotient_of_a_softmax_out_of_the_sum_behind_it) {
     EXPECT_LE(largest_difference(interpret(original, inputs), interpret(c.stages, inputs)), 1e-6);
 }
 
+/// Loops around a sum add to it: 16 bits would round each step.
+TEST(MakeChain, gives_a_result_of_16_bits_a_sum_of_32) {
+    const Program original = parse_program(R"(program chain {
+  input q: f16[16, 8]
+  input k: f16[12, 8]
+  input v: f16[12, 6]
+  c: f32[16, 12] = [16, 12] sum(i2 < 8) mul(@0, @1) where @0 = q[i0, i2], @1 = k[i1, i2]
+  o: f16[16, 6] = [16, 6] sum(i2 < 12) mul(@0, @1) where @0 = c[i0, i2], @1 = v[i2, i1]
+  output o
+})");
+    const Chain c = given(make_chain(original));
+    EXPECT_THAT(stages_of(c.stages), ElementsAre(HasSubstr("c = "), HasSubstr("o.sum = [16, 6] sum(i2 < 12)"),
+                                                 "o = [16, 6] @0 where @0 = o.sum[i0, i1]"));
+    const std::vector<Tensor> inputs = random_inputs(original, 1);
+    EXPECT_LE(largest_difference(interpret(original, inputs), interpret(c.stages, inputs)), 1e-6);
+}
+
 TEST(MakeChain, heads_of_an_attention_are_a_batch) {
     const Chain c = given(make_chain(attention(2, 6, 8, 3, 5)));
     EXPECT_EQ(c.products.size(), 2u);

@@ -168,6 +168,8 @@ class GpuStates : public StateModel {
     GpuNest nest_;
 };
 
+constexpr int64_t kGroupSum = 32;  ///< points of the sum in a warpgroup's step, at least
+
 /// The sizes up to `most`, and at least the first.
 std::vector<int64_t> up_to(std::vector<int64_t> sizes, int64_t most) {
     while (sizes.size() > 1 && sizes.back() > most) sizes.pop_back();
@@ -185,7 +187,9 @@ std::optional<Problem> make_gpu_problem(const Program& stages, const Target& tar
     if (group) {
         if (!product) return std::nullopt;
         product->group = true;
-        if (!fits_group(stages, e, *product, gpu)) return std::nullopt;
+        if (!fits_group(stages, e, *product, gpu) || guess(e.extents[product->sum]) < kGroupSum ||
+            guess(e.extents[product->columns]) < kMatrixColumns)
+            return std::nullopt;
     }
     const auto states = std::make_shared<const GpuStates>(stages, product, gpu);
     const size_t n = e.extents.size();
@@ -197,9 +201,15 @@ std::optional<Problem> make_gpu_problem(const Program& stages, const Target& tar
     for (const Load& load : states->nest().loads()) p.loads.push_back(load.access);
     p.units.assign(n, 1);
     std::vector<std::vector<int64_t>> block, own;
+    const std::set<size_t> inside = group ? axes_inside_rows(e, *product) : std::set<size_t>();
     if (product) {
         const bool matrix = product->matrix.has_value();
-        const int64_t least_rows = group ? kGroupRows : matrix ? 16 : 1, least_sum = group ? 32 : matrix ? 16 : 8;
+        const int64_t least_rows = group    ? kGroupRows
+                                   : matrix ? 16
+                                            : 1,
+                      least_sum = group    ? kGroupSum
+                                  : matrix ? 16
+                                           : 8;
         p.micro = gpu_micro(e, *product, {16, 8, least_sum, least_rows, matrix ? 8 : 4, 1});
         p.units[product->rows] = group ? kGroupRows : matrix ? kMatrixRows : 1;
         p.units[product->columns] = matrix ? kMatrixColumns : 4;
@@ -210,6 +220,8 @@ std::optional<Problem> make_gpu_problem(const Program& stages, const Target& tar
             if (a >= e.spatial)
                 block.push_back(a == product->sum ? up_to(candidate_sizes(extent, p.units[a]), matrix ? 128 : 64)
                                                   : std::vector<int64_t>{extent});
+            else if (inside.count(a) != 0)
+                block.push_back({1});
             else
                 block.push_back(up_to(candidate_sizes(extent, p.units[a]), row || column ? kMostOfBlock : kMostOthers));
             own.push_back({1});

@@ -61,9 +61,9 @@ TEST(GpuFormula2, compares_shared_memory_with_memory) {
     Etir e = state(p, 1, 4);
     e.level = 1;
     const double size = footprint(p, e, 1);
-    // From memory 700 ns and a tenth of a nanosecond per byte, from shared memory 23 ns and 128 bytes per nanosecond.
+    // From memory 400 ns and a tenth of a nanosecond per byte, from shared memory 29 ns and 125 bytes per nanosecond.
     // The factor of the step is half of 3 at t = 10.
-    EXPECT_NEAR(benefit(p, e, {Kind::Cache, 0}, 10), 1.5 * (700 + size / 10) / (23 + size / 128), 1e-9);
+    EXPECT_NEAR(benefit(p, e, {Kind::Cache, 0}, 10), 1.5 * (400 + size / 10) / (29 + size / 125), 1e-9);
 }
 
 TEST(GpuFormula3, counts_the_banks_that_a_warp_meets) {

@@ -148,7 +148,7 @@ TEST(ValueIteration, the_walk_finds_the_state_of_the_highest_value) {
         }())]);  // the space has better states than the first
 
         WalkOptions options;
-        options.walks = 60;
+        options.walks = 200;
         options.climb = false;
         EXPECT_DOUBLE_EQ(1 / construct(p, options).top[0].seconds, v.value[0]);
         options.climb = true;

@@ -78,8 +78,10 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
     const std::vector<size_t> of[2] = {by_factor.rows, by_factor.columns};
     if (of[0].empty() || of[1].empty() || by_factor.sum.empty()) return std::nullopt;
     const auto longest = [&](const std::vector<size_t>& axes) {
-        return *std::max_element(axes.begin(), axes.end(),
-                                 [&](size_t a, size_t b) { return guess(e.extents[a]) < guess(e.extents[b]); });
+        // The last of equal ones, along which neighbouring rows lie side by side.
+        return *std::max_element(axes.begin(), axes.end(), [&](size_t a, size_t b) {
+            return std::pair(guess(e.extents[a]), a) < std::pair(guess(e.extents[b]), b);
+        });
     };
     const auto strides = axis_strides(stages, e, out, result_index(e));
     GpuProduct p;
@@ -140,7 +142,25 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p,
         const bool along = last == axis(p.sum), beside = last == axis(across);
         if (!along && !beside) return false;
     }
+    for (const size_t a : axes_inside_rows(e, p))
+        if (a >= e.spatial) return false;
     return true;
+}
+
+std::set<size_t> axes_inside_rows(const TensorExpr& e, const GpuProduct& p) {
+    std::set<size_t> out;
+    const auto factors = matrix_factors(e, {*p.matrix, p.rows, p.columns, p.sum, MatrixForm::Group});
+    if (!factors) return out;
+    for (const auto& [factor, across] : {std::pair(factors->left, p.rows), std::pair(factors->right, p.columns)}) {
+        if (e.body[factor].op != ScalarOp::Access) continue;
+        const std::vector<Expr>& index = e.accesses[e.body[factor].slot].index;
+        for (size_t d = index.size() - 1; d-- > 0;) {
+            if (index_uses({&index[d], 1}, across) || index_uses({&index[d], 1}, p.sum)) break;
+            for (size_t a = 0; a < e.extents.size(); ++a)
+                if (!e.extents[a].is_constant(1) && index_uses({&index[d], 1}, a)) out.insert(a);
+        }
+    }
+    return out;
 }
 
 Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& tiles) {

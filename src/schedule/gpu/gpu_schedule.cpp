@@ -402,7 +402,8 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
     TileProgram out;
     if (stages.primitives.size() > 1) {
         out = default_schedule(std::move(stages), row_axes, target);
-    } else if (auto products = gpu_product_schedules(stages, target, precision, 1); !products.empty()) {
+    } else if (auto products = gpu_product_schedules(merge_dimensions(stages).value_or(stages), target, precision, 1);
+               !products.empty()) {
         out = std::move(products[0]);
     } else {
         out = schedule_points(std::move(stages), target);

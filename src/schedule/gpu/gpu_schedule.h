@@ -8,6 +8,7 @@
 // kernel has a few thousand points.
 
 #include <optional>
+#include <set>
 
 #include "cost/target.h"
 #include "schedule/chain/search.h"
@@ -79,6 +80,9 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
 /// `left_in_registers`: the left operand may be any f16 or bf16 value that the threads have in registers.
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target,
                 bool left_in_registers = false);
+/// The axes along which a tile of a warpgroup's product has one point, since an operand has them between its rows and
+/// its contiguous dimension, and instructions read rows that lie side by side: w of x[h, w, c] with rows h.
+std::set<size_t> axes_inside_rows(const TensorExpr& e, const GpuProduct& product);
 
 /// How a block computes its tile of a product.
 struct GpuTiles {

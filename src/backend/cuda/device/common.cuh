@@ -217,11 +217,6 @@ TW_DEVICE To to_integer(From x) {
 }
 
 TW_DEVICE float bf16_value(u16 bits) { return bitcast<float>(static_cast<u32>(bits) << 16); }
-TW_DEVICE u16 to_bf16(float value) {
-    const u32 bits = bitcast<u32>(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<u16>((bits >> 16) | 0x40u);
-    return static_cast<u16>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
 TW_DEVICE float rounded_to_f16(float x) { return f16_value(to_f16(x)); }
 TW_DEVICE float rounded_to_bf16(float x) { return bf16_value(to_bf16(x)); }
 

@@ -92,6 +92,30 @@ TW_DEVICE unsigned short to_f16(float value) {
     return bits;
 }
 
+/// To nearest even; a NaN becomes the one NaN that the instruction has.
+TW_DEVICE unsigned short to_bf16(float value) {
+    unsigned short bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+/// The greater or lesser one; a NaN if one of them is.
+TW_DEVICE float maximum(float a, float b) {
+    float value;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b));
+    return value;
+}
+TW_DEVICE float minimum(float a, float b) {
+    float value;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b));
+    return value;
+}
+/// exp(x) with a relative error of 2^-22 + |x| 2^-24, in two instructions in place of eight. What is below 2^-126 is 0.
+TW_DEVICE float exp_near(float x) {
+    float value;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x * 1.4426950408889634f));
+    return value;
+}
+
 template <class To, class From>
 TW_DEVICE To bitcast(From value) {
     static_assert(sizeof(To) == sizeof(From), "");

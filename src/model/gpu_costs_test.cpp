@@ -1,0 +1,117 @@
+// Measured costs on a fake GPU, whose kernels the tile interpreter runs.
+
+#include "model/gpu_costs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "backend/cuda/fake_gpu_test.h"
+#include "backend/cuda/machine_code.h"
+#include "base/error.h"
+#include "schedule/gpu/gpu_schedule.h"
+#include "schedule/scheduler.h"
+#include "tile/tile.h"
+
+namespace tilewright {
+namespace {
+
+Program product() {
+    return parse_program(R"(program product {
+  input a: f32[64, 32]
+  input b: f32[32, 64]
+  c: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+})");
+}
+
+/// A GPU with some schedules of one kernel, and the one that all are compared with. Schedule k takes k + 1 seconds.
+struct Machine {
+    explicit Machine(size_t most) {
+        target.gpu = a100();
+        schedules = gpu_product_schedules(stages, target, Precision::F32, most);
+        all = schedules;
+        all.push_back(gpu_schedule(stages, IndexVector<PrimitiveId, std::vector<size_t>>(1), target, Precision::F32));
+        for (const TileProgram& p : all)
+            images.push_back(cuda::device_header() + "\n" + cuda::alone(cuda::generate(p, *target.gpu, "kernel")).text);
+        machine.memory_bytes = 1 << 24;
+        machine.argument_count = [](const std::string&) { return size_t{3}; };
+        machine.run = [this](const std::string& image, const std::vector<uint64_t>& arguments, int64_t) {
+            last = static_cast<size_t>(std::find(images.begin(), images.end(), image) - images.begin());
+            const TileProgram& kernel = all.at(last);
+            std::vector<Tensor> tensors;
+            for (size_t i = 0; i < 2; ++i) {
+                tensors.emplace_back(DType::F32, Shape{i == 0 ? 64 : 32, i == 0 ? 32 : 64});
+                std::memcpy(tensors[i].mutable_data(), machine.at(arguments[i], tensors[i].bytes()),
+                            tensors[i].bytes());
+            }
+            Tensor result = interpret(kernel, tensors, {})[0];
+            if (last == wrong) result.set(5, result.get(5) + 1000);
+            std::memcpy(machine.at(arguments[2], result.bytes()), result.data(), result.bytes());
+        };
+    }
+    GpuCosts costs(double seconds = 1e6) {
+        GpuLibraries libraries;
+        libraries.time = [this](const cuda::Gpu::Stream& stream, const std::function<void()>& work) {
+            work();
+            stream.synchronize();
+            ++timed;
+            return static_cast<double>(last + 1);
+        };
+        return {cuda::Gpu(0, machine.driver()),
+                target,
+                Precision::F32,
+                libraries,
+                std::make_shared<const CodeCache>(""),
+                1,
+                seconds,
+                [this] { return cuda::Nvrtc(machine.compiler()); }};
+    }
+
+    cuda::test::FakeGpu machine;
+    Program stages = product();
+    Target target = current_target();
+    std::vector<TileProgram> schedules, all;
+    std::vector<std::string> images;
+    size_t last = 0, wrong = ~size_t{0};
+    int timed = 0;
+};
+
+TEST(GpuCosts, of_schedules_are_measured_once) {
+    Machine m(3);
+    ASSERT_EQ(m.schedules.size(), 3u);
+    const GpuCosts costs = m.costs();
+    EXPECT_TRUE(costs.measures_schedules());
+    EXPECT_THAT(costs.measure_schedules(m.schedules), testing::ElementsAre(1, 2, 3));
+    EXPECT_EQ(m.timed, 3);
+    EXPECT_THAT(costs.measure_schedules(m.schedules), testing::ElementsAre(1, 2, 3));
+    EXPECT_EQ(m.timed, 3);
+    EXPECT_EQ(costs.measured(), 3u);
+    EXPECT_EQ(print(fastest(m.schedules, costs)), print(m.schedules[0]));
+    EXPECT_EQ(m.machine.wrong, "");
+}
+
+TEST(GpuCosts, reject_a_schedule_with_other_results) {
+    Machine m(3);
+    m.wrong = 1;
+    EXPECT_THAT(m.costs().measure_schedules(m.schedules), testing::ElementsAre(1, -1, 3));
+}
+
+TEST(GpuCosts, are_estimates_behind_the_time_limit) {
+    Machine m(3);
+    EXPECT_FALSE(m.costs(0).measures_schedules());
+    EXPECT_GT(m.costs(0).estimate(m.schedules[0]), 0);
+}
+
+TEST(GpuCosts, of_a_kernel_are_nothing_where_sizes_are_unknown) {
+    Machine m(1);
+    const GpuCosts costs = m.costs();
+    EXPECT_EQ(costs.measure(m.schedules[0], {}).value().seconds, 1);
+    TileProgram open = m.schedules[0];
+    open.stages.values[ValueId(0)].shape[0] = symbol("n");
+    EXPECT_FALSE(costs.measure(open, {}));
+}
+
+}  // namespace
+}  // namespace tilewright
