@@ -31,4 +31,6 @@ done | sort -u | while read -r name path; do
     esac
 done
 tar c -C "$folder" bin lib | xz -T0 -6 >"$out"
-echo "$(du -m "$out" | cut -f1) MB in $out: $(ls "$folder/lib" | wc -l) libraries, ${#programs[@]} programs"
+megabytes=$(du -m "$out" | cut -f1)
+echo "$megabytes MB in $out: $(ls "$folder/lib" | wc -l) libraries, ${#programs[@]} programs"
+[ "$megabytes" -le 40 ] || { echo "more than the 40 MB that can be carried beside the sources" >&2; exit 1; }
