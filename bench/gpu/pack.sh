@@ -14,7 +14,7 @@
 set -euo pipefail
 out=$(realpath -m "${1:?"usage: bench/gpu/pack.sh FILE.tar.xz [FOLDER of programs]"}")
 bin=$(realpath "${2:-$(dirname "$0")/../../build/bin}")
-# Built without LLVM (tilewright_gpu): 15 MB in place of 60.
+# The command line is built without LLVM.
 programs=(tilewright_gpu backend_cuda_test bench_gpu bench_probe bench_ptxas)
 cmake --build "$(dirname "$bin")" --target "${programs[@]}" >/dev/null
 folder=$(mktemp -d)

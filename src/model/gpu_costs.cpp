@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -11,6 +12,16 @@
 #include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
+
+namespace {
+
+bool has_known_sizes(const Program& stages) {
+    return std::all_of(stages.values.begin(), stages.values.end(), [](const Value& v) {
+        return std::all_of(v.shape.begin(), v.shape.end(), [](const Expr& d) { return d.is_constant(); });
+    });
+}
+
+}  // namespace
 
 /// Times by the text of the kernel, and of stages by libraries; one measurement at a time.
 struct GpuCosts::Memory {
@@ -34,19 +45,15 @@ GpuCosts::GpuCosts(cuda::Gpu gpu, const Target& target, Precision precision, Gpu
 
 bool GpuCosts::measures_schedules() const { return now_ms() < end_; }
 
-size_t GpuCosts::measured() const {
-    const std::lock_guard lock(memory_->mutex);
-    return memory_->seconds.size();
-}
-
 std::vector<double> GpuCosts::measure_schedules(const std::vector<TileProgram>& schedules) const {
-    return run(schedules, nullptr);
+    if (schedules.empty() || has_known_sizes(schedules[0].stages)) return run(schedules, nullptr);
+    std::vector<double> estimates;
+    for (const TileProgram& p : schedules) estimates.push_back(estimate(p));
+    return estimates;
 }
 
 std::optional<MeasuredKernel> GpuCosts::measure(const TileProgram& kernel, const std::vector<bool>&) const {
-    for (const Value& v : kernel.stages.values)
-        for (const Expr& d : v.shape)
-            if (!d.is_constant()) return std::nullopt;
+    if (!has_known_sizes(kernel.stages)) return std::nullopt;
     MeasuredKernel out;
     double library = -1;
     out.seconds = run({kernel}, &library)[0];
@@ -74,49 +81,50 @@ std::vector<double> GpuCosts::run(const std::vector<TileProgram>& schedules, dou
     if (texts.empty()) return out;
     for (size_t k = 0; k < schedules.size(); ++k) add(schedules[k], k);
     const std::lock_guard lock(memory_->mutex);
-    const auto known = [&](size_t t) { return memory_->seconds.find(texts[t].text); };
-    bool all_known = library == nullptr || memory_->libraries.count(texts[0].text) != 0;
-    for (size_t t = 1; t < texts.size(); ++t) all_known = all_known && known(t) != memory_->seconds.end();
-    if (!all_known) try {
-            const std::vector<std::string> code =
-                cuda::machine_code(texts, target_.gpu->capability(), *cache_, compiler_, threads_);
-            GpuTrial trial(gpu_, stages);
-            const auto time = libraries_.time ? libraries_.time : median_seconds;
-            const auto reference = trial.launch(gpu_.load(code[0], texts[0]), texts[0]);
-            const auto checked = [&](const GpuTrial::Work& work, const LibraryKernel* kernel) {
-                try {
-                    const double apart = kernel != nullptr ? trial.difference(reference, work, *kernel, precision_)
-                                                           : trial.difference(reference, work, precision_);
-                    return apart <= 1 ? time(trial.stream, work) : -1;
-                } catch (const RuntimeError&) {  // it fails, or there is no room for it: others may run
-                    trial.finish();
-                    return -1.0;
-                }
-            };
-            for (size_t t = 1; t < texts.size(); ++t)
-                if (known(t) == memory_->seconds.end())
-                    memory_->seconds[texts[t].text] =
-                        checked(trial.launch(gpu_.load(code[t], texts[t]), texts[t]), nullptr);
-            if (library != nullptr && memory_->libraries.count(texts[0].text) == 0) {
-                double best = -1;
-                for (const GpuLibraryCandidate& c :
-                     library_candidates(stages, precision_, libraries_, [](auto&, auto&) {}))
-                    try {
-                        trial.reserve(c.plan->workspace_bytes());
-                        const double seconds = checked(
-                            [&] { c.plan->run(trial.stream, trial.tensors, trial.workspace.get()); }, &c.kernel);
-                        if (seconds >= 0 && (best < 0 || seconds < best)) best = seconds;
-                    } catch (const RuntimeError&) {  // no room
-                        trial.finish();
-                    }
-                memory_->libraries[texts[0].text] = best;
-            }
-        } catch (const RuntimeError&) {  // the operands do not fit the device, or the reference fails
-            return out;
-        }
-    for (size_t t = 1; t < texts.size(); ++t) out[of[t]] = known(t)->second;
+    try {
+        measure_new(stages, texts, library != nullptr);
+    } catch (const RuntimeError&) {  // the operands do not fit the device, or the reference fails
+        return out;
+    }
+    for (size_t t = 1; t < texts.size(); ++t) out[of[t]] = memory_->seconds.at(texts[t].text);
     if (library != nullptr) *library = memory_->libraries.at(texts[0].text);
     return out;
+}
+
+void GpuCosts::measure_new(const Program& stages, const std::vector<cuda::KernelText>& texts, bool libraries) const {
+    const auto is_new = [&](const cuda::KernelText& t) { return memory_->seconds.count(t.text) == 0; };
+    libraries = libraries && memory_->libraries.count(texts[0].text) == 0;
+    if (!libraries && std::none_of(texts.begin() + 1, texts.end(), is_new)) return;
+    const std::vector<std::string> code =
+        cuda::machine_code(texts, target_.gpu->capability(), *cache_, compiler_, threads_);
+    GpuTrial trial(gpu_, stages);
+    const auto time = libraries_.time ? libraries_.time : median_seconds;
+    const auto reference = trial.launch(gpu_.load(code[0], texts[0]), texts[0]);
+    /// Negative: it fails, has no room, or gives other results.
+    const auto seconds_of = [&](const GpuTrial::Work& work, const LibraryKernel* kernel) {
+        try {
+            const double apart = kernel != nullptr ? trial.difference(reference, work, *kernel, precision_)
+                                                   : trial.difference(reference, work, precision_);
+            return apart <= 1 ? time(trial.stream, work) : -1;
+        } catch (const RuntimeError&) {
+            trial.finish();
+            return -1.0;
+        }
+    };
+    for (size_t t = 1; t < texts.size(); ++t)
+        if (is_new(texts[t]))
+            memory_->seconds[texts[t].text] = seconds_of(trial.launch(gpu_.load(code[t], texts[t]), texts[t]), nullptr);
+    if (!libraries) return;
+    double best = -1;
+    for (const GpuLibraryCandidate& c : library_candidates(stages, precision_, libraries_, [](auto&, auto&) {})) {
+        const auto run = [&] {
+            trial.reserve(c.plan->workspace_bytes());
+            c.plan->run(trial.stream, trial.tensors, trial.workspace.get());
+        };
+        const double seconds = seconds_of(run, &c.kernel);
+        if (seconds >= 0 && (best < 0 || seconds < best)) best = seconds;
+    }
+    memory_->libraries[texts[0].text] = best;
 }
 
 }  // namespace tilewright

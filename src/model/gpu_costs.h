@@ -20,18 +20,18 @@ class GpuCosts final : public EstimatedCosts {
         std::function<cuda::Nvrtc()> compiler = [] { return cuda::Nvrtc(); });
 
     bool measures_schedules() const override;
+    /// Estimates where sizes are unknown before the model runs.
     std::vector<double> measure_schedules(const std::vector<TileProgram>& schedules) const override;
     bool measures_kernels() const override { return measures_schedules(); }
     /// Of the generated kernel or a library's, whichever is faster: GpuModel makes that choice again where it is
     /// loaded.
     std::optional<MeasuredKernel> measure(const TileProgram& kernel, const std::vector<bool>& weights) const override;
 
-    /// Kernels that were run.
-    size_t measured() const;
-
   private:
     struct Memory;
     std::vector<double> run(const std::vector<TileProgram>& schedules, double* library) const;
+    /// Of `texts`, after the reference, those that are not in memory, and of `libraries`, kernels for these stages.
+    void measure_new(const Program& stages, const std::vector<cuda::KernelText>& texts, bool libraries) const;
 
     cuda::Gpu gpu_;
     Target target_;

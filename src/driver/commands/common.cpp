@@ -129,7 +129,7 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
         "--measure", o.measure,
         "run the best candidates of chains, and with --orchestrate optimal the kernels that decide, on "
         "this machine; the resulting plan is used if whole runs are faster than without --measure; results "
-        "are kept in the tuning database");
+        "are kept in the tuning database. On a GPU also products; the plan is not compared, results are not kept");
     command
         .add_option("--measure-seconds", o.measure_seconds,
                     fmt::format("time for measuring kernels with --measure ({:.0f}); afterwards estimates are used",
@@ -284,7 +284,8 @@ void add_kv_cache_option(CLI::App& command, ModelOptions& o) {
 void add_target_options(CLI::App& command, ModelOptions& o) {
     command
         .add_option("--target", o.target,
-                    "cpu (default); cuda:sm_80 (A100), cuda:sm_90a (H200) or cuda (the latter): kernels for a GPU")
+                    "cpu (default); cuda (this machine's GPU, else an H200), cuda:sm_80 (A100) or cuda:sm_90a (H200): "
+                    "kernels for a GPU")
         ->check(CLI::IsMember({"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a"}));
     add_precision_option(command, o);
 }

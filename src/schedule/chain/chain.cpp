@@ -159,16 +159,15 @@ TensorExpr scaled_sum(ValueId between, const TensorExpr& e, const Factors& out, 
     return x;
 }
 
-/// Moves factors that do not depend on the reduction axis behind the sum, and gives the sum of a 16-bit result 32 bits,
-/// so that loops around it can add to it:
+/// Moves factors that do not depend on the reduction axis behind the sum:
 ///     y = sum(k) a[i, k] * b[k, j] * c[j]   ->   s = sum(k) a[i, k] * b[k, j];  y = s * c[j]
-bool take_factors_out(Program& p, PrimitiveId id) {
+/// `none`: the sum becomes a stage of its own even where there are no such factors.
+bool take_factors_out(Program& p, PrimitiveId id, bool none = false) {
     const TensorExpr e = *p.primitives[id].expr();
     if (e.reducer != Reducer::Sum || e.body.dtype() != DType::F32) return false;
     Factors out, in;
     for (const Factor& f : factors(e.body, e.body.root())) (moves_along_sum(e, f.node) ? in : out).add(f);
-    const bool narrow = byte_size(p.values[p.primitives[id].outputs[0]].dtype) < byte_size(DType::F32);
-    if ((out.above.empty() && out.below.empty() && !narrow) || in.above.empty()) return false;
+    if ((out.above.empty() && out.below.empty() && !none) || in.above.empty()) return false;
 
     Value partial;
     partial.name = p.values[p.primitives[id].outputs[0]].name + ".sum";
@@ -230,12 +229,13 @@ bool move_quotients(Program& p) {
     return false;
 }
 
-/// Gives a product whose 16-bit result is an output a sum of 32 bits, which is rounded behind it.
+/// Gives a product whose 16-bit result is an output a sum of 32 bits, which is rounded behind it: loops around a sum
+/// add to it.
 bool widen_sums(Program& p) {
     for (const ValueId v : std::vector<ValueId>(p.outputs)) {
         const PrimitiveId id = p.producers()[v];
         if (id && byte_size(p.values[v].dtype) < byte_size(DType::F32) && is_link(*p.primitives[id].expr()) &&
-            take_factors_out(p, id))
+            take_factors_out(p, id, true))
             return true;
     }
     return false;

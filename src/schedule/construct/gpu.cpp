@@ -204,12 +204,8 @@ std::optional<Problem> make_gpu_problem(const Program& stages, const Target& tar
     const std::set<size_t> inside = group ? axes_inside_rows(e, *product) : std::set<size_t>();
     if (product) {
         const bool matrix = product->matrix.has_value();
-        const int64_t least_rows = group    ? kGroupRows
-                                   : matrix ? 16
-                                            : 1,
-                      least_sum = group    ? kGroupSum
-                                  : matrix ? 16
-                                           : 8;
+        const int64_t least_rows = group ? kGroupRows : matrix ? 16 : 1;
+        const int64_t least_sum = group ? kGroupSum : matrix ? 16 : 8;
         p.micro = gpu_micro(e, *product, {16, 8, least_sum, least_rows, matrix ? 8 : 4, 1});
         p.units[product->rows] = group ? kGroupRows : matrix ? kMatrixRows : 1;
         p.units[product->columns] = matrix ? kMatrixColumns : 4;

@@ -558,13 +558,13 @@ inline unsigned short to_f16(float value) {
 }
 
 inline unsigned short to_bf16(float value) {
-    const unsigned bits = bitcast<unsigned>(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;  // as the device's conversion
-    return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    const unsigned bits = bitcast<unsigned>(value);  // a NaN: as the device's conversion
+    return static_cast<unsigned short>(value != value ? 0x7fff : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 inline float maximum(float a, float b) { return a > b || a != a ? a : b; }
 inline float minimum(float a, float b) { return a < b || a != a ? a : b; }
 inline float exp_near(float x) { return exp2f(x * 1.4426950408889634f); }
+
 // --- copies that run beside the program: they write at any time from copy_async to wait_async
 
 template <int N, class T>
