@@ -54,6 +54,7 @@ int run(int argc, const char* const* argv, bool& reported) {
     add_op_command(app, status);
     add_verify_command(app, status);
     add_bisect_command(app, status);
+    add_quantize_command(app, status);
     add_check_command(app, status);
     add_dump_command(app, status);
     add_passes_command(app, status);
