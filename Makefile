@@ -62,7 +62,8 @@ asan: setup-tools build-asan/build.ninja
 .PHONY: tsan
 tsan: setup-tools build-tsan/build.ninja
 	@cmake --build build-tsan -j $(JOBS)
-	@TSAN_OPTIONS=$${TSAN_OPTIONS:-halt_on_error=1} TILEWRIGHT_RANDOM_PROGRAMS=$${TILEWRIGHT_RANDOM_PROGRAMS:-80} \
+	@TSAN_OPTIONS="$${TSAN_OPTIONS:-halt_on_error=1:suppressions=$(CURDIR)/scripts/races.txt}" \
+	    TILEWRIGHT_RANDOM_PROGRAMS=$${TILEWRIGHT_RANDOM_PROGRAMS:-80} \
 	    $(CTEST) --timeout 3000 --test-dir build-tsan -R '$(TSAN_TESTS)'
 
 ## fuzz: FUZZ_MUTANTS=20000 changed models, hostile models at full size, each fuzz target for FUZZ_SECONDS=600
