@@ -5,6 +5,7 @@
 
 #include "backend/cuda/machine_code.h"
 #include "base/error.h"
+#include "base/numbers.h"
 #include "model/model_sources.h"
 #include "tile/walk.h"
 
@@ -12,9 +13,9 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kAligned = 256;
-
-int64_t room_of(const Tensor& t) { return (static_cast<int64_t>(t.bytes()) + kAligned - 1) / kAligned * kAligned; }
+int64_t room_of(const Tensor& t) {
+    return ceil_of(static_cast<int64_t>(t.bytes()), cuda::kTensorAlignment) * cuda::kTensorAlignment;
+}
 
 }  // namespace
 

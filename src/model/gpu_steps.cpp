@@ -167,7 +167,7 @@ class GpuKernelRun : public OpaqueOp {
             p.launches.push_back(std::move(launch));
             p.flops += product_flops(*calls_[c], names());
         }
-        const MemoryPlan plan = plan_memory(buffers);
+        const MemoryPlan plan = plan_memory(buffers, cuda::kTensorAlignment);
         size_t i = 0;
         for (const auto& [v, life] : lives) p.device[v] = plan.offsets[i++];
         p.scratch.assign(plan.offsets.begin() + static_cast<std::ptrdiff_t>(i), plan.offsets.end());

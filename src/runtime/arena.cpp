@@ -112,13 +112,13 @@ void Arena::reserve(int64_t bytes) {
     capacity_ = size;
 }
 
-MemoryPlan plan_memory(std::span<const BufferLife> buffers) {
+MemoryPlan plan_memory(std::span<const BufferLife> buffers, int64_t alignment) {
     std::vector<BufferLife> rounded(buffers.begin(), buffers.end());
     int64_t sum = 0;
     for (BufferLife& b : rounded) {
         TW_CHECK(b.bytes >= 0 && b.first_step <= b.last_step, "{} bytes in steps {} to {}", b.bytes, b.first_step,
                  b.last_step);
-        b.bytes = round_up(b.bytes, kBufferAlignment);
+        b.bytes = round_up(b.bytes, alignment);
         if (__builtin_add_overflow(sum, b.bytes, &sum))
             throw RuntimeError(
                 fmt::format("out of memory: {} buffers of more than 2^63 bytes together", rounded.size()));

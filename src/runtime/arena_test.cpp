@@ -84,6 +84,14 @@ RC_GTEST_PROP(PlanMemory, IsAFunctionOfItsArguments, ()) {
     RC_ASSERT(plan_memory(buffers).offsets == plan_memory(buffers).offsets);
 }
 
+TEST(PlanMemory, OffsetsAreMultiplesOfTheAlignmentThatIsAskedFor) {
+    const std::vector<BufferLife> buffers{{64, 0, 1}, {100, 0, 1}, {300, 0, 2}, {1, 1, 2}};
+    const MemoryPlan plan = plan_memory(buffers, 256);
+    EXPECT_EQ(plan.offsets, (std::vector<int64_t>{512, 768, 0, 1024}));
+    EXPECT_EQ(plan.total, 1280);
+    EXPECT_EQ(plan.lower_bound, 1280);
+}
+
 TEST(PlanMemory, AChainNeedsTwoBuffers) {
     const std::vector<BufferLife> chain{{64, 0, 1}, {64, 1, 2}, {64, 2, 3}, {64, 3, 4}};
     const MemoryPlan plan = plan_memory(chain);

@@ -175,7 +175,7 @@ std::variant<std::vector<CublasLt::Candidate>, Refusal> CublasLt::candidates(con
     p.a = p.matrix(p.product.right, p.product.sum, p.product.columns);
     p.b = p.matrix(p.product.left, p.product.rows, p.product.sum);
     p.d = p.matrix(p.product.result, p.product.rows, p.product.columns);
-    const auto aligned = reinterpret_cast<const void*>(uintptr_t{256});  // as memory of the device is
+    const auto aligned = reinterpret_cast<const void*>(uintptr_t{kTensorAlignment});
     const std::shared_ptr<void> description = p.description(aligned);
     void* made = nullptr;
     call_->check(call_->create_preference(&made), "make a preference");

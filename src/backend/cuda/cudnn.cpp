@@ -110,7 +110,7 @@ struct Cudnn::Numbers {
     enum : int { kSum = 0, kMaximum = 3 };
 
     static constexpr int64_t kMostWorkspace = int64_t{64} << 20;
-    static constexpr int64_t kAlignment = 16;  // of tensors: what our arena keeps
+    static constexpr int64_t kAlignment = 16;  // of tensors, which kTensorAlignment includes
 
     static int number_of(DType t) { return t == DType::F16 ? kF16 : t == DType::BF16 ? kBF16 : kF32; }
 };

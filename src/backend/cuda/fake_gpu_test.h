@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -31,7 +32,8 @@ class FakeGpu {
     int major = 8;
     uint64_t memory_bytes = 1 << 20;
     int shared_bytes = 163 << 10;  ///< of a block
-    int failure = 0;               ///< what waiting answers
+    int driver_version = 13000;
+    int failure = 0;  ///< what waiting answers
     /// A launch of the kernel in that image (what the compiler made of the text): `arguments` of 8 bytes each. Throws
     /// where something is wrong with it; waiting then fails.
     std::function<void(const std::string& image, const std::vector<uint64_t>& arguments, int64_t blocks)> run;
@@ -87,10 +89,19 @@ class FakeGpu {
     }
 
   private:
+    struct Free {
+        void operator()(unsigned char* p) const { std::free(p); }
+    };
     struct Block {
-        std::unique_ptr<unsigned char[]> bytes;
+        std::unique_ptr<unsigned char[], Free> bytes;
         size_t size = 0;
     };
+    static constexpr size_t kAligned = 256;  // every allocation of a driver
+    /// False: an address of its memory at which no allocation could begin.
+    bool aligned(Address a) const {
+        const auto it = blocks_.upper_bound(a);
+        return it == blocks_.begin() || a >= std::prev(it)->first + std::prev(it)->second.size || a % kAligned == 0;
+    }
     using Work = std::function<void(FakeGpu&)>;
     struct Stream {
         std::vector<Work> work, captured;
@@ -142,6 +153,7 @@ class FakeGpu {
         std::map<std::string, void*> t;
         const auto add = [&](const char* name, auto f) { t[name] = entry(+f); };
         add("cuInit", [](unsigned) { return 0; });
+        add("cuDriverGetVersion", [](int* n) { return locked([&](auto& g) { return *n = g.driver_version, kFine; }); });
         add("cuDeviceGetCount", [](int* n) { return locked([&](auto& g) { return *n = g.devices, kFine; }); });
         add("cuDeviceGet", [](int* d, int i) { return *d = i, 0; });
         add("cuDeviceGetName",
@@ -186,11 +198,13 @@ class FakeGpu {
                 std::vector<uint64_t> arguments;
                 for (size_t k = 0; k < g.argument_count(image); ++k)
                     arguments.push_back(*static_cast<const uint64_t*>(a[k]));
+                for (const uint64_t value : arguments)
+                    if (!g.aligned(value)) return g.complain("an argument that is not aligned as allocations are");
                 g.ask(stream, [image, arguments, x](FakeGpu& gpu) {
                     ++gpu.launches;
                     gpu.run(image, arguments, x);
                 });
-                return kFine;
+                return static_cast<int>(kFine);
             });
         });
         add("cuTensorMapEncodeTiled", [](void* map, int type, unsigned rank, void* address, const uint64_t* extents,
@@ -200,9 +214,9 @@ class FakeGpu {
                 // What cuda.h demands.
                 const auto at = reinterpret_cast<Address>(address);
                 const unsigned size = type == 6 || type == 9 ? 2 : 4;
-                bool right = rank >= 1 && rank <= 5 && at % 16 == 0 && interleave == 0 && fill == 0 && swizzle >= 1 &&
-                             swizzle <= 3 && box[0] * size <= 16u << swizzle && box[0] * size % 16 == 0 &&
-                             reinterpret_cast<uintptr_t>(map) % 64 == 0;
+                bool right = strides != nullptr && rank >= 1 && rank <= 5 && at % 16 == 0 && interleave == 0 &&
+                             fill == 0 && swizzle >= 1 && swizzle <= 3 && box[0] * size <= 16u << swizzle &&
+                             box[0] * size % 16 == 0 && reinterpret_cast<uintptr_t>(map) % 64 == 0;
                 for (unsigned d = 0; d < rank; ++d) {
                     right = right && box[d] >= 1 && box[d] <= 256 && steps[d] == 1 && extents[d] >= 1;
                     right = right && (d == 0 || (strides[d - 1] % 16 == 0 && strides[d - 1] >= extents[d - 1] * size));
@@ -377,11 +391,13 @@ class FakeGpu {
                          z = *static_cast<Matrix*>(d_matrix);
             const float scale = *alpha;
             return locked([&](auto& g) {
+                for (const Address address : {a, b, d, p.bias, workspace})
+                    if (!g.aligned(address)) return g.complain("a matrix that is not aligned as it was tried");
                 g.ask(stream, [=](FakeGpu& gpu) {
                     gpu.at(workspace, workspace_bytes);
                     gpu.multiply(p, scale, a, x, b, y, d, z);
                 });
-                return kFine;
+                return static_cast<int>(kFine);
             });
         });
     }
@@ -449,7 +465,10 @@ class FakeGpu {
     int allocate(Address* m, size_t n) {
         if (capturing_ > 0) return kNotWhileCapturing;
         if (used + n > memory_bytes) return kNoMemory;
-        Block b{std::make_unique<unsigned char[]>(n), n};
+        Block b;
+        b.size = n;
+        b.bytes.reset(
+            static_cast<unsigned char*>(std::aligned_alloc(kAligned, (n + kAligned - 1) / kAligned * kAligned)));
         std::memset(b.bytes.get(), 0xcd, n);
         *m = kFar + reinterpret_cast<Address>(b.bytes.get());
         blocks_.emplace(*m, std::move(b));

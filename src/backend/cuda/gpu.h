@@ -14,6 +14,10 @@ namespace tilewright::cuda {
 
 struct Driver;
 
+/// Of every tensor and workspace of a kernel, in bytes: what allocations of the driver have. TMA and vectors of 16
+/// bytes need less; libraries choose their kernels for this one.
+inline constexpr int64_t kTensorAlignment = 256;
+
 /// A copy is the same device. From any thread.
 class Gpu {
   public:
