@@ -4,8 +4,8 @@
 //
 //     LD_LIBRARY_PATH=build/fake build/bin/bench_gpu gemm:256x256x256
 //
-// It reports an H200, unless TILEWRIGHT_FAKE_CAPABILITY=80 selects another GPU; TILEWRIGHT_FAKE_BYTES=1000
-// sets its memory.
+// It reports an H200, or, with TILEWRIGHT_FAKE_CAPABILITY=86, that compute capability with its limits;
+// TILEWRIGHT_FAKE_BYTES=1000 sets its memory.
 
 #include <cstdint>
 #include <cstdio>
@@ -27,7 +27,21 @@ size_t setting(const char* name, size_t otherwise) {
 int capability() { return static_cast<int>(setting("TILEWRIGHT_FAKE_CAPABILITY", 90)); }
 size_t memory() { return setting("TILEWRIGHT_FAKE_BYTES", size_t{8} << 30); }
 
-/// Numbers of cuda.h's CUdevice_attribute, with the values of an H200.
+/// What GPUs of a compute capability have, by the programming guide's table; the rest is an H200's.
+struct Limits {
+    int capability, sm_threads, sm_blocks, sm_shared_kib, block_shared_kib;
+};
+const Limits& limits() {
+    static constexpr Limits kKnown[] = {
+        {80, 2048, 32, 164, 163}, {86, 1536, 16, 100, 99},   {87, 1536, 16, 164, 163}, {89, 1536, 24, 100, 99},
+        {90, 2048, 32, 228, 227}, {100, 2048, 32, 228, 227}, {120, 1536, 24, 100, 99},
+    };
+    for (const Limits& l : kKnown)
+        if (l.capability == capability()) return l;
+    return kKnown[0];
+}
+
+/// Numbers of cuda.h's CUdevice_attribute.
 int attribute_of(int attribute) {
     switch (attribute) {
         case 1:
@@ -45,19 +59,19 @@ int attribute_of(int attribute) {
         case 38:
             return 50 << 20;
         case 39:
-            return 2048;
+            return limits().sm_threads;
         case 75:
             return capability() / 10;
         case 76:
             return capability() % 10;
         case 81:
-            return 228 << 10;
+            return limits().sm_shared_kib << 10;
         case 82:
             return 65536;
         case 97:
-            return 227 << 10;
+            return limits().block_shared_kib << 10;
         case 106:
-            return 32;
+            return limits().sm_blocks;
         default:
             return -1;
     }
@@ -89,6 +103,7 @@ Allocations& allocations() {
 // NOLINTBEGIN(readability-identifier-naming): the driver's names
 extern "C" {
 int cuInit(unsigned) { return kFine; }
+int cuDriverGetVersion(int* version) { return *version = 13000, kFine; }
 int cuGetExportTable(const void** table, const void*) {  // NVRTC calls it, and works without
     *table = nullptr;
     return kNotFound;
@@ -118,13 +133,14 @@ int cuModuleGetFunction(void** function, void*, const char* name) {
     return name == nullptr || *name == 0 ? kNotFound : some_handle(function);
 }
 int cuFuncSetAttribute(void*, int, int value) {
-    return value > (227 << 10) ? refuse("more shared memory than a block has") : kFine;
+    return value > limits().block_shared_kib << 10 ? refuse("more shared memory than a block has") : kFine;
 }
 int cuLaunchKernel(void*, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                   void*, void** arguments, void**) {
+                   void*, void**, void**) {
     if (x == 0 || y == 0 || z == 0 || y > 65535 || z > 65535 || x > 0x7fffffffu) return refuse("a grid of that size");
-    if (bx * by * bz == 0 || bx * by * bz > 1024 || shared > (227u << 10)) return refuse("a block of that size");
-    return arguments == nullptr ? refuse("a launch without arguments") : kFine;
+    if (bx * by * bz == 0 || bx * by * bz > 1024 || shared > static_cast<unsigned>(limits().block_shared_kib) << 10)
+        return refuse("a block of that size");
+    return kFine;
 }
 int cuMemAlloc_v2(Address* address, size_t bytes) {
     if (bytes == 0) return refuse("an allocation of nothing");

@@ -104,8 +104,8 @@ void table(std::vector<Kernel> kernels, int capability, int threads, bool verbos
     const auto at = [&](double share) {
         return ratios.empty() ? 0 : ratios[static_cast<size_t>(share * static_cast<double>(ratios.size() - 1))];
     };
-    fmt::print("sm_{}{}: {} kernels, {} too large for a block, {} refused, {} spill, {} use the stack; ", capability,
-               capability == 90 ? "a" : "", kernels.size(), too_large, refused, spilling, on_stack);
+    fmt::print("{}: {} kernels, {} too large for a block, {} refused, {} spill, {} use the stack; ",
+               architecture_name(capability), kernels.size(), too_large, refused, spilling, on_stack);
     fmt::print("registers of {} products, estimated over given: median {:.2f}, 10 to 90 % {:.2f} to {:.2f}\n",
                ratios.size(), at(0.5), at(0.1), at(0.9));
 }

@@ -14,13 +14,7 @@ namespace tilewright {
 
 namespace {
 
-// Measured on an H100 by bench_probe (docs/gpu.md).
-constexpr double kCacheBytes = 31;     ///< from the L2, per clock and SM, whatever the other SMs do
-constexpr double kSharedBytes = 125;   ///< per clock and SM
-constexpr double kSharedLatency = 29;  ///< clocks
-constexpr double kWait = 0.4e-6;       ///< seconds of a copy from memory; from the L2 it takes 0.2
-constexpr double kDrain = 0.03e-6;     ///< seconds to restart the matrix units after all their products are done
-constexpr double kBusyPhases = 16;     ///< warps that keep an SM busy where products of single warps wait for others
+constexpr double kBusyPhases = 16;  ///< warps that keep an SM busy where products of single warps wait for others
 
 double number(Expr e, const Bindings& bindings) { return static_cast<double>(assumed_extent(e, bindings)); }
 
@@ -171,12 +165,13 @@ double word_of(const Micro& m) { return m.matrix && m.matrix->type != MatrixType
 }  // namespace
 
 double gpu_flops(const GpuTarget& t, const std::optional<MatrixUnit>& unit) {
-    // Shares of the data sheet's rates that an H100 reaches (docs/gpu.md). From sm_90 on only warpgroup instructions
-    // reach the full rate.
-    constexpr double kReached = 0.85, kOfOneWarp = 0.6;
-    if (!unit) return t.f32_gflops * 1e9 * kReached;
-    const double reached = t.major >= 9 && !unit->group() ? kOfOneWarp : kReached;
-    return (unit->type == MatrixType::TF32 ? t.tf32_gflops : t.f16_gflops) * 1e9 * reached;
+    const GpuRates& r = t.rates;
+    if (!unit) return r.f32_gflops * 1e9;
+    const bool tf32 = unit->type == MatrixType::TF32;
+    return (unit->group() ? tf32 ? r.group_tf32_gflops : r.group_f16_gflops
+            : tf32        ? r.warp_tf32_gflops
+                          : r.warp_f16_gflops) *
+           1e9;
 }
 
 GpuEstimate gpu_estimate(const TileProgram& program, const GpuTarget& target, const Bindings& bindings) {
@@ -190,16 +185,17 @@ int blocks_at_a_time(const GpuWork& w, const GpuTarget& target) {
 
 GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
     GpuEstimate out;
-    const double bandwidth = target.memory_gbps * 1e9, sms = target.multiprocessors;
-    const double cache = kCacheBytes * target.ghz * 1e9 * sms;
+    const GpuRates& rates = target.rates;
+    const double sms = target.multiprocessors, clocks = target.ghz * 1e9 * sms;  // of all SMs, in a second
     out.blocks = w.blocks;
     out.registers = w.registers;
     out.compute_seconds = w.compute_seconds;
-    out.memory_seconds = std::max(std::min(w.once_bytes, w.memory_bytes) / bandwidth, w.memory_bytes / cache);
-    out.shared_seconds = w.shared_bytes / (kSharedBytes * target.ghz * 1e9 * sms);
+    out.memory_seconds = std::max(std::min(w.once_bytes, w.memory_bytes) / (rates.memory_gbps * 1e9),
+                                  w.memory_bytes / (rates.cache_bytes * clocks));
+    out.shared_seconds = w.shared_bytes / (rates.shared_bytes * clocks);
     const double held = blocks_at_a_time(w, target);
     const double rounds = std::ceil(w.blocks / (held * sms));
-    out.wait_seconds = rounds * w.waits * kWait;
+    out.wait_seconds = rounds * w.waits * rates.copy_us * 1e-6;
     const double most = std::max({out.compute_seconds, out.memory_seconds, out.shared_seconds});
     const double all = out.compute_seconds + out.memory_seconds + out.shared_seconds;
     // In place of equation 5's (blocks + SMs) / blocks: the busiest SM has a whole number of blocks.
@@ -209,8 +205,8 @@ GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
     const double beside = std::min(held, std::max(1.0, std::ceil(w.blocks / sms)));
     const double exposed = w.phases ? std::max(0.1, 1 / beside) : 0.1;
     const double busy = (most + exposed * (all - most)) * spread / std::min(1.0, warps / w.busy_warps) +
-                        rounds * w.drains * kDrain / held;
-    out.seconds = std::max(busy, out.wait_seconds) + 0.2 * out.wait_seconds + target.launch_us * 1e-6;
+                        rounds * w.drains * rates.drain_us * 1e-6 / held;
+    out.seconds = std::max(busy, out.wait_seconds) + 0.2 * out.wait_seconds + rates.launch_us * 1e-6;
     return out;
 }
 
@@ -286,11 +282,11 @@ std::optional<int64_t> shared_bytes(const TileProgram& program) {
 }
 
 double gpu_memory_seconds(const GpuTarget& target, double bytes) {
-    return kWait + bytes * target.multiprocessors / (target.memory_gbps * 1e9);
+    return target.rates.copy_us * 1e-6 + bytes * target.multiprocessors / (target.rates.memory_gbps * 1e9);
 }
 
 double gpu_shared_seconds(const GpuTarget& target, double bytes) {
-    return (kSharedLatency + bytes / kSharedBytes) / (target.ghz * 1e9);
+    return (target.rates.shared_clocks + bytes / target.rates.shared_bytes) / (target.ghz * 1e9);
 }
 
 double gpu_lower_bound(const Program& stages, const GpuTarget& target, const Bindings& bindings) {
@@ -306,7 +302,7 @@ double gpu_lower_bound(const Program& stages, const GpuTarget& target, const Bin
         if (model.product) flops += model.flops();
     }
     const double peak = std::max({target.f32_gflops, target.tf32_gflops, target.f16_gflops}) * 1e9;
-    return std::max(flops / peak, bytes / (target.memory_gbps * 1e9));
+    return std::max(flops / peak, bytes / (std::max(target.memory_gbps, target.rates.memory_gbps) * 1e9));
 }
 
 }  // namespace tilewright

@@ -1,12 +1,13 @@
 #pragma once
-// The estimated cost of a schedule on a GPU: MCFuser's model (§IV, equations 2 to 5) with the data sheet's rates.
+// The estimated cost of a schedule on a GPU: MCFuser's model (§IV, equations 2 to 5) with the rates that kernels
+// reach (GpuRates).
 //
 // A block moves the operands of its Loads, and what its Computes read from memory directly, once for every trip of the
 // surrounding loops (equation 3). Arithmetic runs at the rate of its units on whole tiles, tails included (equation 4).
 // In place of equation 5's factor (blocks + SMs) / blocks, the SM with most blocks decides, because the copies of an SM
 // are limited by its own port to the L2. Beyond the paper, repeated reads are served by the L2, operands of register
 // tiles are read from shared memory, every step of a block waits for memory unless a pipelined loop has prefetched, and
-// an SM with few warps is not fully used. Rates are those of an H100 (docs/gpu.md); the model ranks schedules.
+// an SM with few warps is not fully used. The model ranks schedules.
 
 #include <optional>
 #include <span>

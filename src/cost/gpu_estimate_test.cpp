@@ -17,7 +17,8 @@ GpuTarget round_gpu() {
     t.memory_gbps = 1000;
     t.f32_gflops = 16000;
     t.f16_gflops = 160000;
-    t.launch_us = 2;
+    assume_rates(t);
+    t.rates.launch_us = 2;
     return t;
 }
 
@@ -38,6 +39,43 @@ TEST(GpuEstimate, adds_up_what_a_kernel_asks_for) {
     // The maximum plus a tenth of the others, on the SMs that have five blocks of 4.2; a fifth of the waits; the
     // launch.
     EXPECT_NEAR(e.seconds, (80e-6 + 0.1 * 100e-6) * 5 / 4.2 + 1.6e-6 + 2e-6, 1e-12);
+}
+
+TEST(GpuEstimate, uses_the_rates_that_are_measured_in_place_of_the_assumed_ones) {
+    GpuWork w;
+    w.compute_seconds = 80e-6;
+    w.memory_bytes = w.once_bytes = 20e6;
+    w.shared_bytes = 125 * 1e9 * 100 * 60e-6;
+    w.blocks = 100;
+    w.waits = 10;
+    w.drains = 10;
+    w.threads = 256;
+    GpuTarget gpu = round_gpu();
+    const GpuEstimate assumed = gpu_estimate(w, gpu);
+    gpu.rates.memory_gbps *= 0.5;
+    EXPECT_NEAR(gpu_estimate(w, gpu).memory_seconds, 2 * assumed.memory_seconds, 1e-12);
+    gpu.rates.cache_bytes *= 0.1;
+    EXPECT_NEAR(gpu_estimate(w, gpu).memory_seconds, 20e6 / (3.1 * 1e9 * 100), 1e-12);
+    gpu.rates.shared_bytes *= 2;
+    EXPECT_NEAR(gpu_estimate(w, gpu).shared_seconds, assumed.shared_seconds / 2, 1e-12);
+    gpu.rates.copy_us = 0.2;
+    EXPECT_NEAR(gpu_estimate(w, gpu).wait_seconds, assumed.wait_seconds / 2, 1e-12);
+    const double before = gpu_estimate(w, gpu).seconds;
+    gpu.rates.launch_us = 5;
+    EXPECT_NEAR(gpu_estimate(w, gpu).seconds, before + 3e-6, 1e-12);
+    const double launched = gpu_estimate(w, gpu).seconds;
+    gpu.rates.drain_us = 1.03;
+    EXPECT_NEAR(gpu_estimate(w, gpu).seconds, launched + 10 * 1e-6 / 8, 1e-12);  // eight blocks of an SM
+    // Products run at the rate of their instructions.
+    gpu.rates.warp_f16_gflops = 7;
+    gpu.rates.warp_tf32_gflops = 3;
+    gpu.rates.f32_gflops = 2;
+    EXPECT_EQ(gpu_flops(gpu, MatrixUnit{MatrixType::BF16, 0, 1, 2}), 7e9);
+    EXPECT_EQ(gpu_flops(gpu, MatrixUnit{MatrixType::TF32, 0, 1, 2}), 3e9);
+    EXPECT_EQ(gpu_flops(gpu, std::nullopt), 2e9);
+    GpuTarget hopper = h200();
+    hopper.rates.group_f16_gflops = 11;
+    EXPECT_EQ(gpu_flops(hopper, MatrixUnit{MatrixType::F16, 0, 1, 2, MatrixForm::Group}), 11e9);
 }
 
 TEST(GpuEstimate, knows_that_drained_matrix_units_stand_still_unless_another_block_has_something_for_them) {

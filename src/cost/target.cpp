@@ -73,8 +73,8 @@ int Target::micro_registers() const { return gpu ? 16 : vector_registers; }
 int Target::tasks_at_a_time() const { return gpu ? gpu->multiprocessors : workers; }
 int64_t Target::task_bytes() const { return gpu ? gpu->block_shared_bytes : l2_bytes(); }
 int64_t Target::resident_bytes() const {
-    constexpr int64_t kGpuResidentBytes = int64_t{32} << 20;  // of L2s of 40 MiB and more
-    return gpu ? kGpuResidentBytes : last_cache_bytes();
+    constexpr int64_t kMostOfGpu = int64_t{32} << 20;  // of L2s of 40 MiB and more
+    return gpu ? std::min(kMostOfGpu, gpu->l2_bytes / 5 * 4) : last_cache_bytes();
 }
 
 Target generic_target(VectorIsa isa) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "model/gpu_model.h"
 #include "program/random_program.h"
 
 namespace tilewright {
@@ -43,6 +44,66 @@ const char* const kLayer = R"(program layer {
   y: f32[20, 32] = [20, 32] sum(i2 < 48) mul(@0, @1) then add(acc, @2) where @0 = h[i0, i2], @1 = w1[i2, i1], @2 = o[i0, i1]
   output y
 })";
+
+/// What a driver says of a GPU of this compute capability; graphics cards have 99 KiB of shared memory a block.
+GpuTarget described(int capability) {
+    const bool card = capability % 10 != 0 || capability > 100;
+    GpuTarget t = h200();
+    t.name = "sm_" + std::to_string(capability);
+    t.major = capability / 10;
+    t.minor = capability % 10;
+    if (card) {
+        t.sm_threads = 1536;
+        t.sm_blocks = capability == 86 ? 16 : 24;
+        t.block_shared_bytes = 99 << 10;
+        t.sm_shared_bytes = 100 << 10;
+        t.l2_bytes = int64_t{6} << 20;
+    }
+    assume_peaks(t);
+    assume_rates(t);
+    return t;
+}
+
+/// Large products, a chain, an attention: what takes most shared memory where it may.
+const char* const kLarge = R"(program large {
+  input x: f16[1024, 1024]
+  input w0: f16[1024, 2048]
+  input w1: f16[2048, 512]
+  input q: f16[8, 512, 64]
+  input k: f16[8, 512, 64]
+  input v: f16[8, 512, 64]
+  h: f16[1024, 2048] = [1024, 2048] sum(i2 < 1024) mul(@0, @1) then max(acc, 0.0) where @0 = x[i0, i2], @1 = w0[i2, i1]
+  y: f32[1024, 512] = [1024, 512] sum(i2 < 2048) mul(@0, @1) where @0 = h[i0, i2], @1 = w1[i2, i1]
+  c: f32[8, 512, 512] = [8, 512, 512] sum(i3 < 64) mul(@0, @1) then mul(acc, 0.125) where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]
+  r: f32[8, 512, 1] = [8, 512, 1] max(i3 < 512) @0 where @0 = c[i0, i1, i3]
+  p: f32[8, 512, 512] = [8, 512, 512] exp(sub(@0, @1)) where @0 = c[i0, i1, i2], @1 = r[i0, i1, 0]
+  s: f32[8, 512, 1] = [8, 512, 1] sum(i3 < 512) @0 where @0 = p[i0, i1, i3]
+  e: f32[8, 512, 64] = [8, 512, 64] sum(i3 < 512) mul(@0, @1) where @0 = p[i0, i1, i3], @1 = v[i0, i3, i2]
+  o: f32[8, 512, 64] = [8, 512, 64] div(@0, @1) where @0 = e[i0, i1, i2], @1 = s[i0, i1, 0]
+  output y
+  output o
+})";
+
+TEST(GpuRun, PlansWithinWhatTheDeviceHas) {
+    const Program p = parse_program(kLarge);
+    int64_t most_of_hopper = 0;
+    for (const int capability : {80, 86, 89, 90, 100, 120})
+        for (const Precision precision : {Precision::F32, Precision::TF32, Precision::F16}) {
+            CompileOptions o;
+            o.gpu = described(capability);
+            o.precision = precision;
+            const auto model = compile_program(p, o);
+            EXPECT_NO_THROW(check_fits(*model, *o.gpu)) << capability << " " << to_string(precision);
+            int64_t most = 0;
+            for (const cuda::KernelText& k : model->gpu_kernels()) most = std::max(most, k.shared_bytes);
+            EXPECT_LE(most, o.gpu->block_shared_bytes) << capability;
+            if (capability == 90) most_of_hopper = std::max(most_of_hopper, most);
+            const bool groups = model->dump("tiles").find(" group [") != std::string::npos;
+            EXPECT_EQ(groups, capability == 90) << capability << " " << to_string(precision);
+            EXPECT_EQ(model->dump("cuda").find("copy_box") != std::string::npos, capability == 90) << capability;
+        }
+    EXPECT_GT(most_of_hopper, 99 << 10) << "the limit of graphics cards changes nothing here";
+}
 
 TEST(GpuRun, RunsALayerInLockstepAtEveryPrecision) {
     const Program p = parse_program(kLayer);

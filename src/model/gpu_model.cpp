@@ -28,15 +28,15 @@ void check_fits(const CompiledModel& model, const GpuTarget& gpu) {
         const bool groups = std::any_of(tree.computes.begin(), tree.computes.end(), [](const auto& c) {
             return c.second->micro.matrix && c.second->micro.matrix->group();
         });
-        if (groups && gpu.capability() != 90)
+        if (groups && !gpu.has_wgmma())
             throw RuntimeError(
                 fmt::format("the model was compiled for sm_90a: kernel {} has instructions of four warps, which '{}' "
-                            "(compute capability {}.{}) has not; compile it with --target cuda:sm_80",
+                            "(compute capability {}.{}) has not; compile it for that GPU, with --target cuda there",
                             k, gpu.name, gpu.major, gpu.minor));
         if (texts[k].shared_bytes > gpu.block_shared_bytes)
             throw RuntimeError(fmt::format(
                 "the model was compiled for a GPU with more shared memory: kernel {} needs {} bytes a block, '{}' has "
-                "{}; --target cuda:sm_80 needs less",
+                "{}; compile it for that GPU, with --target cuda there",
                 k, texts[k].shared_bytes, gpu.name, gpu.block_shared_bytes));
     }
 }

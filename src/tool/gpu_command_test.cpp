@@ -128,9 +128,15 @@ TEST_F(FakeGpuCommand, old_and_other_gpus_are_refused) {
         all.emplace_back(target);
         return all;
     };
-    EXPECT_THAT(run(with("cuda:sm_90a"), {{"TILEWRIGHT_FAKE_CAPABILITY", "80"}}).err,
-                AllOf(HasSubstr("compiled for sm_90a"), HasSubstr("compile it with --target cuda:sm_80")));
+    EXPECT_THAT(
+        run(with("cuda:sm_90a"), {{"TILEWRIGHT_FAKE_CAPABILITY", "80"}}).err,
+        AllOf(HasSubstr("compiled for sm_90a"), HasSubstr("compile it for that GPU, with --target cuda there")));
     EXPECT_EQ(run(with("cuda:sm_80"), {{"TILEWRIGHT_FAKE_CAPABILITY", "80"}}).status, 0);
+    // What the driver says decides: instructions, shared memory.
+    for (const char* capability : {"80", "86", "89", "90", "100", "120"}) {
+        const Result r = run(with("cuda"), {{"TILEWRIGHT_FAKE_CAPABILITY", capability}});
+        EXPECT_EQ(r.status, 0) << capability << ": " << r.err;
+    }
 }
 
 TEST_F(FakeGpuCommand, exceeded_limits_are_reported_with_the_limit) {

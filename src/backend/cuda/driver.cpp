@@ -24,12 +24,6 @@ enum Attribute : int {
     kBlocksOfSm = 106,
 };
 
-/// Operations a clock of the f16 matrix units of an SM, with sums in f32: the driver does not report them. Those of
-/// graphics cards have a quarter of the oldest data centre GPU's.
-double matrix_flops(int capability) {
-    return capability == 80 ? 2048 : capability == 90 ? 4096 : capability == 100 ? 8192 : 512;
-}
-
 }  // namespace
 
 Driver::Driver(SharedLibrary found, int index) : library(std::move(found)) {
@@ -99,6 +93,7 @@ void Driver::load_functions() {
     library.find(destroy_executable, "cuGraphExecDestroy");
     library.find(launch_graph, "cuGraphLaunch");
     library.find(error_text, "cuGetErrorString");
+    library.find_if_there(driver_version, "cuDriverGetVersion");
     library.find_if_there(encode_tiled, "cuTensorMapEncodeTiled");
 }
 
@@ -126,14 +121,10 @@ void Driver::describe() {
     check(device_memory(&bytes, device), "say how much memory the device has");
     target.memory_bytes = static_cast<int64_t>(bytes);
     target.ghz = ask(kClockKhz) * 1e-6;
-    // Two transfers a clock; multiply-adds a clock of an SM: 64 on sm_80, 128 on all others.
-    target.memory_gbps = 2e-6 * ask(kMemoryClockKhz) * ask(kMemoryBits) / 8;
-    const double cores = target.capability() == 80 ? 64 : 128;
-    target.f32_gflops = 2 * cores * target.multiprocessors * target.ghz;
-    target.f64_gflops = target.f32_gflops / (target.minor == 0 && target.major <= 10 ? 2 : 64);
-    target.f16_gflops = matrix_flops(target.capability()) * target.multiprocessors * target.ghz;
-    target.tf32_gflops = target.f16_gflops / 2;
-    target.launch_us = h200().launch_us;
+    target.memory_gbps = 2e-6 * ask(kMemoryClockKhz) * ask(kMemoryBits) / 8;  // two transfers a clock
+    assume_peaks(target);
+    assume_rates(target);
+    if (driver_version != nullptr) check(driver_version(&target.driver), "say its version");
 }
 
 }  // namespace tilewright::cuda

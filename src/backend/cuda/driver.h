@@ -25,6 +25,7 @@ struct Driver {
 
     SharedLibrary library;
     int (*init)(unsigned flags) = nullptr;
+    int (*driver_version)(int* version) = nullptr;
     int (*device_count)(int* count) = nullptr;
     int (*device_get)(int* device, int index) = nullptr;
     int (*device_name)(char* name, int size, int device) = nullptr;

@@ -20,7 +20,7 @@ std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, cons
     std::vector<KernelText> out;
     for (size_t k = 0; k < programs.size(); k += stride) {
         const TileProgram& p = programs[k];
-        if (target.capability() != 90 && test::on_four_warps(p)) continue;
+        if (!target.has_wgmma() && test::on_four_warps(p)) continue;
         try {
             out.push_back(generate(p, target, "kernel"));
         } catch (const RuntimeError&) {  // made for more shared memory than this one has
@@ -34,7 +34,7 @@ std::string refused(const Nvrtc& nvrtc, const std::vector<KernelText>& texts, in
     const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
     try {
         const auto codes = machine_code(
-            texts, capability, CodeCache(TW_TEST_CUBINS), [&] { return nvrtc; }, threads);
+            texts, capability, CodeCache(test::cubin_folder()), [&] { return nvrtc; }, threads);
         for (const std::string& code : codes)
             if (code.substr(1, 3) != "ELF") return "no machine code";
         return "";

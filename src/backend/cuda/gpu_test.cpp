@@ -344,7 +344,7 @@ TEST(Gpu, RunsAFewOfThem) {
     for (const TileProgram& p :
          {test::matrix_product({"128", "72", "96"}), test::matrix_product({"33", "65", "9", "f32", "tf32"})})
         cases.push_back({p, {{}}, 1e-4});
-    if (gpu->target().capability() == 90)
+    if (gpu->target().has_wgmma())
         for (const auto& [type, unit] : {std::pair("f16", "f16"), std::pair("f32", "tf32")}) {
             test::MatrixProduct p = {"130", "72", "80", type, unit};
             p.group = true;
@@ -374,7 +374,7 @@ TEST(Gpu, RunsWhatTheExecutorRuns) {
     const auto cases = texts();
     for (const auto& [c, text] : cases) all.push_back(text);
     const std::vector<std::string> code = machine_code(
-        all, gpu->target().capability(), CodeCache(TW_TEST_CUBINS), [&] { return *there.nvrtc; },
+        all, gpu->target().capability(), CodeCache(test::cubin_folder()), [&] { return *there.nvrtc; },
         static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
     for (size_t k = 0; k < cases.size(); ++k) {
         const auto& [c, named] = cases[k];

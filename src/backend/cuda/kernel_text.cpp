@@ -11,7 +11,7 @@
 namespace tilewright::cuda {
 
 KernelText KernelGenerator::run(const std::string& function) {
-    if (groups_ && target_.capability() != 90)
+    if (groups_ && !target_.has_wgmma())
         throw RuntimeError(
             fmt::format("kernel '{}' multiplies by four warps at a time, which sm_90a alone has; '{}' is sm_{}",
                         p_.name, target_.name, target_.capability()));

@@ -83,7 +83,7 @@ Nvrtc::Compiled Nvrtc::compiled(const std::string& text, int capability,
     call_->check(call_->create(&program, text.c_str(), "kernels.cu", 0, nullptr, nullptr), "take a text");
     const std::shared_ptr<void> owner(program, [call = call_](void* p) { call->destroy(&p); });
     // sm_90a: instructions of that architecture alone are allowed.
-    const std::string target = fmt::format("--gpu-architecture=sm_{}{}", capability, capability == 90 ? "a" : "");
+    const std::string target = "--gpu-architecture=" + architecture_name(capability);
     std::vector<const char*> words = {target.c_str(), "--std=c++17"};
     for (const std::string& o : options) words.push_back(o.c_str());
     const int result = call_->compile(program, static_cast<int>(words.size()), words.data());

@@ -30,8 +30,14 @@ struct TestGpu {
     Gpu gpu;
     Nvrtc nvrtc;
     std::string lost;  ///< why nothing runs on it any more: after a kernel's fault a driver answers nothing else
-    bool lacks(const TileProgram& p) const { return gpu.target().capability() != 90 && on_four_warps(p); }
+    bool lacks(const TileProgram& p) const { return !gpu.target().has_wgmma() && on_four_warps(p); }
 };
+
+/// Where the code of tests' kernels is kept.
+inline std::string cubin_folder() {
+    const char* folder = std::getenv("TILEWRIGHT_TEST_CUBINS");
+    return folder == nullptr ? TW_TEST_CUBINS : folder;
+}
 
 /// Null where the tests are for this CPU. Throws RuntimeError: a GPU was asked for and there is none, or no NVRTC.
 inline TestGpu* test_gpu() {
@@ -44,7 +50,7 @@ inline TestGpu* test_gpu() {
 /// What a test's kernels are generated for: an H200, unless this machine's GPU is less than that.
 inline GpuTarget target_on(const Gpu& gpu) {
     const GpuTarget h = h200(), here = gpu.target();
-    const bool less = h.capability() > here.capability() || h.block_shared_bytes > here.block_shared_bytes;
+    const bool less = !here.has_wgmma() || h.block_shared_bytes > here.block_shared_bytes;
     return less ? here : h;
 }
 
@@ -56,7 +62,7 @@ class KernelsOnGpu {
         : on_(on),
           kernels_(std::move(kernels)),
           code_(machine_code(
-              kernels_, on.gpu.target().capability(), CodeCache(TW_TEST_CUBINS), [&] { return on.nvrtc; },
+              kernels_, on.gpu.target().capability(), CodeCache(cubin_folder()), [&] { return on.nvrtc; },
               static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)))) {}
 
     std::vector<Tensor> run(size_t k, const Program& stages, const std::vector<Tensor>& inputs,

@@ -57,6 +57,7 @@ TEST(GpuFormula2, compares_shared_memory_with_memory) {
     GpuTarget gpu = a100();
     gpu.ghz = 1;
     gpu.memory_gbps = 108 * 10;  // 10 bytes a nanosecond and SM
+    assume_rates(gpu);
     const Problem p = on_gpu(product(512, 512, 256), Precision::F32, gpu);
     Etir e = state(p, 1, 4);
     e.level = 1;

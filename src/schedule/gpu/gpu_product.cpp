@@ -105,7 +105,7 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
 
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p, const GpuTarget& target,
                 bool left_in_registers) {
-    if (target.capability() != 90 || !p.matrix || e.accesses.empty()) return false;
+    if (!target.has_wgmma() || !p.matrix || e.accesses.empty()) return false;
     // The accumulators of a thread are contiguous along columns.
     if (p.columns < p.rows) return false;
     for (size_t a = p.columns + 1; a < e.spatial; ++a)

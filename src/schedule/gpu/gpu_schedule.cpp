@@ -392,7 +392,7 @@ TileProgram for_gpu(TileProgram tree, const Target& target, Precision precision)
 }
 
 std::optional<TileProgram> for_gpu_groups(TileProgram tree, const Target& target, Precision precision) {
-    if (target.gpu->capability() != 90) return std::nullopt;
+    if (!target.gpu->has_wgmma()) return std::nullopt;
     return Retarget(std::move(tree), target, precision, true).run();
 }
 
