@@ -1,5 +1,6 @@
 #include "backend/cuda/gpu.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cuda/driver.h"
@@ -131,6 +132,7 @@ std::vector<Gpu::Kernel::State::Encoded> Gpu::Kernel::State::encoded(const std::
         std::vector<uint64_t> extents, strides;
         std::vector<unsigned> box;
         uint64_t distance = byte_size(dtype);
+        strides.reserve(map.extents.size());  // the driver takes no null, which there would be for one dimension
         for (size_t d = 0; d < map.extents.size(); ++d) {
             if (d > 0) strides.push_back(distance);
             extents.push_back(static_cast<uint64_t>(evaluate(map.extents[d], bindings)));
@@ -140,6 +142,8 @@ std::vector<Gpu::Kernel::State::Encoded> Gpu::Kernel::State::encoded(const std::
         const std::vector<unsigned> steps(box.size(), 1);
         void* address = *static_cast<void* const*>(given[map.tensor]);
         out.emplace_back();
+        // The driver describes no tensor without elements, and no box of one is copied.
+        if (std::find(extents.begin(), extents.end(), uint64_t{0}) != extents.end()) continue;
         driver->check(
             driver->encode_tiled(&out.back(), type, static_cast<unsigned>(box.size()), address, extents.data(),
                                  strides.data(), box.data(), steps.data(), kNoInterleave, swizzle, kLines, kZeros),
