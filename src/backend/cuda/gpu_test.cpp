@@ -360,8 +360,10 @@ TEST(Gpu, RunsAFewOfThem) {
             gpu->load(nvrtc->compile(std::vector<KernelText>{text}, gpu->target().capability()), text);
         ASSERT_FALSE(sizes.empty());
         const std::vector<Tensor> inputs = schedule_cases::whole_numbers(program.stages, sizes[0]);
-        EXPECT_LE(largest_difference(interpret(program.stages, inputs), gpu->run(kernel, text, program.stages, inputs)),
-                  std::max(tolerance, 1e-4))
+        const std::vector<Tensor> expected = interpret(program.stages, inputs),
+                                  got = gpu->run(kernel, text, program.stages, inputs);
+        EXPECT_LE(largest_difference(expected, got), std::max(tolerance, 1e-4))
+            << test::error_text(expected, got) << "\n"
             << print(program);
     }
 }
@@ -382,10 +384,10 @@ TEST(Gpu, RunsWhatTheExecutorRuns) {
         const Gpu::Kernel kernel = gpu->load(code[k], text);
         for (const schedule_cases::Sizes& sizes : c.sizes) {
             const std::vector<Tensor> inputs = schedule_cases::whole_numbers(c.program.stages, sizes);
-            EXPECT_LE(largest_difference(interpret(c.program.stages, inputs),
-                                         gpu->run(kernel, text, c.program.stages, inputs)),
-                      c.tolerance)
-                << print(c.program);
+            const std::vector<Tensor> expected = interpret(c.program.stages, inputs),
+                                      got = gpu->run(kernel, text, c.program.stages, inputs);
+            EXPECT_LE(largest_difference(expected, got), c.tolerance) << test::error_text(expected, got) << "\n"
+                                                                      << print(c.program);
         }
     }
 }

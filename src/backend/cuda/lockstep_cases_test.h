@@ -15,6 +15,7 @@
 
 #include "backend/cuda/lockstep.h"
 #include "backend/cuda/on_gpu_test.h"
+#include "backend/cuda/ulp_error_test.h"
 #include "program/random_program.h"
 #include "tile/random_schedule.h"
 
@@ -50,8 +51,10 @@ template <class Kernels>
 std::string disagreement(const Kernels& kernels, size_t k, const LockstepCase& c) {
     for (const std::vector<Tensor>& inputs : c.inputs) try {
             const std::vector<Tensor> expected = interpret(c.program.stages, inputs);
-            const double difference = largest_difference(expected, kernels.run(k, c.program.stages, inputs));
-            if (!(difference <= c.tolerance)) return fmt::format("the kernel is {} from the stages", difference);
+            const std::vector<Tensor> got = kernels.run(k, c.program.stages, inputs);
+            const double difference = largest_difference(expected, got);
+            if (!(difference <= c.tolerance))
+                return fmt::format("the kernel is {} from the stages: {}", difference, error_text(expected, got));
         } catch (const std::exception& e) {
             return e.what();
         }

@@ -154,7 +154,9 @@ std::string difference_of(const TestKernels& kernels, size_t k, const OperatorKe
                 kernel.inputs[i].reshaped(evaluate(stages.values[stages.inputs[i]].shape, kernel.bindings)));
         const Tensor got = kernels.run(k, stages, inputs, kernel.bindings).at(0).reshaped(kernel.expected.shape());
         const double difference = largest_difference({kernel.expected}, {got});
-        return difference <= 1e-4 ? "" : fmt::format("{} from the interpreter", difference);
+        return difference <= 1e-4
+                   ? ""
+                   : fmt::format("{} from the interpreter: {}", difference, error_text({kernel.expected}, {got}));
     } catch (const std::exception& e) {
         return e.what();
     }
