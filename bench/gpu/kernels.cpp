@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "bench/gpu/on_threads.h"
 #include "cost/gpu_estimate.h"
+#include "cost/gpu_target_file.h"
 #include "model/gpu_costs.h"
 #include "program/random_program.h"
 #include "schedule/scheduler.h"
@@ -195,7 +196,7 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     const cuda::Nvrtc nvrtc;
     std::optional<cuda::Gpu> gpu;
     if (!compile_only) gpu.emplace();
-    const GpuTarget device = gpu ? gpu->target() : h200();
+    const GpuTarget device = gpu ? with_kept_rates(gpu->target()) : h200();
     const Target target = with_gpu(host_target(), device);
     fmt::print("{:<36}{:>12}{:>12}{:>12}  {}\n", "kernel", "us", "TFLOP/s", "estimate us",
                candidates > 1 ? "difference; schedule" : "difference");

@@ -1,6 +1,7 @@
-// Measures the rates and latencies of this machine's GPU on which cost/gpu_estimate.h depends, in a few seconds.
+// Measures the rates and latencies of this machine's GPU on which cost/gpu_estimate.h depends, in a few seconds, and
+// keeps them in the cache folder, from where compilations for this GPU take them (cost/gpu_target_file.h).
 //
-//     bench_probe [--seconds 0.05]
+//     bench_probe [--seconds 0.05] [--output FILE]
 //
 // One line a figure: name, value, unit. Clocks are those of an SM (clock64), per instruction or step of one block;
 // rates are of all SMs by wall time, and so include the clock that the GPU takes under that load.
@@ -16,6 +17,8 @@
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
+#include "base/whole_file.h"
+#include "cost/gpu_target_file.h"
 
 namespace tilewright {
 namespace {
@@ -234,18 +237,21 @@ class Probe {
         memory();
         shared();
         arithmetic();
-        if (gpu_.target().capability() == 90) {
+        if (gpu_.target().has_wgmma()) {
             group_products();
             boxes();
         }
     }
+    const GpuProbes& figures() const { return figures_; }
+    const GpuTarget& gpu() const { return gpu_.target(); }
 
   private:
     struct Run {
         double seconds = 0;  ///< of one launch among consecutive ones
         double clocks = 0;   ///< of the median block
     };
-    static void line(const std::string& name, double value, const std::string& unit) {
+    void line(const std::string& name, double value, const std::string& unit) {
+        figures_[name] = value;
         fmt::print("{:<28}{:>14.4g}  {}\n", name, value, unit);
         std::fflush(stdout);
     }
@@ -377,25 +383,38 @@ class Probe {
         const int64_t rows = 131072, boxes = rows / 64;
         const std::shared_ptr<void> tensor = gpu_.allocate(static_cast<size_t>(rows) * 128);
         measure(load("fill", 256, 0), sms_, {at(tensor), rows * 8, 1});
-        for (const auto& [name, slots, blocks] :
-             {std::tuple("box_1", 1, 1), std::tuple("box_16", 16, 1), std::tuple("box_16", 16, sms_)}) {
+        for (const auto& [figure, slots, blocks] :
+             {std::tuple("box_1", 1, 1), std::tuple("box_16", 16, 1), std::tuple("box_16_all", 16, sms_)}) {
             cuda::KernelText::Map map;
             map.extents = {Expr(64), Expr(rows)};
             map.box = {64, 64};
             map.swizzle = 128;
             constexpr int64_t kRounds = 2000;
-            const Run r = measure(load(name, 32, slots * 8192 + 1024, {map}, 4), blocks,
+            const Run r = measure(load(fmt::format("box_{}", slots), 32, slots * 8192 + 1024, {map}, 4), blocks,
                                   {at(tensor), boxes, kRounds, at(clocks_)});
-            line(fmt::format("{}_of_{}_blocks", name, blocks), r.clocks / kRounds, "clocks a box of 8 KiB");
+            line(figure, r.clocks / kRounds, "clocks a box of 8 KiB");
         }
     }
 
     cuda::Gpu gpu_;
+    GpuProbes figures_;
     double budget_;
     int sms_ = 1;
     std::string code_;
     std::shared_ptr<void> clocks_, out_;
 };
+
+/// `path`: empty: where compilations on this machine find it.
+void keep(const GpuProbes& figures, GpuTarget gpu, const std::string& path) {
+    try {
+        gpu.rates = rates_of(figures, gpu);
+    } catch (const RuntimeError& e) {
+        throw RuntimeError(fmt::format("these figures are not kept: {}", e.what()));
+    }
+    gpu.measured = true;
+    if (!path.empty()) write_whole_file(path, to_json(gpu, figures));
+    fmt::print("kept in {}; estimates for this GPU use these rates\n", path.empty() ? save_target(gpu, figures) : path);
+}
 
 }  // namespace
 }  // namespace tilewright
@@ -405,7 +424,10 @@ int main(int argc, char** argv) {
     CLI::App app("rates and latencies of a GPU");
     double budget = 0.05;
     bool compile_only = false;
+    std::string output;
     app.add_option("--seconds", budget, "measuring time per figure (0.05)");
+    app.add_option("--output", output,
+                   "file for the description, for `--target FILE`; otherwise one in the cache folder");
     app.add_flag("--compile-only", compile_only, "needs no GPU");
     CLI11_PARSE(app, argc, argv);
     try {
@@ -414,7 +436,9 @@ int main(int argc, char** argv) {
                 fmt::print("{:<28}{:>4} registers, {} bytes spilled\n", name, use.registers, use.spilled_bytes);
             return 0;
         }
-        Probe(budget).run();
+        Probe probe(budget);
+        probe.run();
+        keep(probe.figures(), probe.gpu(), output);
     } catch (const std::exception& e) {
         fmt::print(stderr, "error: {}\n", e.what());
         return 1;

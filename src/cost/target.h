@@ -172,6 +172,10 @@ std::string target_key(const Target& target);
 /// neither can be known. Not created.
 std::optional<std::string> cache_folder();
 
+/// cache_folder(). Throws RuntimeError: there is none, or other users could change the rates in it
+/// (require_kept_entries).
+std::string kept_folder();
+
 /// <cache_folder>/target-<target_key>.json; throws RuntimeError where there is no cache folder.
 std::string target_path(const Target& target);
 

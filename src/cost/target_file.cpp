@@ -1,19 +1,14 @@
 // Targets as JSON, and the file that one machine's calibration is kept in.
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file_size_signal.h"
 #include "base/private_folder.h"
+#include "base/whole_file.h"
 #include "cost/host_probe.h"
 #include "cost/target.h"
 
@@ -106,54 +101,6 @@ std::string environment(const char* name) {
     return value != nullptr ? value : "";
 }
 
-/// A file written completely or not at all: a temporary neighbour, renamed.
-class AtomicFile {
-  public:
-    explicit AtomicFile(std::string path) : path_(std::move(path)) {
-        static std::atomic<int> counter{0};
-        temporary_ = fmt::format("{}.{}.{}.tmp", path_, getpid(), counter.fetch_add(1));
-        descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-        if (descriptor_ < 0) fail("create");
-    }
-    ~AtomicFile() {
-        if (descriptor_ >= 0) close(descriptor_);
-        if (!done_) unlink(temporary_.c_str());
-    }
-    AtomicFile(const AtomicFile&) = delete;
-    AtomicFile& operator=(const AtomicFile&) = delete;
-
-    void write_all(std::string_view text) {
-        while (!text.empty()) {
-            const ssize_t written = write(descriptor_, text.data(), text.size());
-            if (written < 0 && errno == EINTR) continue;
-            if (written < 0) fail("write");
-            text.remove_prefix(static_cast<size_t>(written));
-        }
-    }
-    void commit() {
-        if (fsync(descriptor_) != 0) fail("write");
-        const int descriptor = descriptor_;
-        descriptor_ = -1;
-        if (close(descriptor) != 0) fail("write");
-        if (rename(temporary_.c_str(), path_.c_str()) != 0) fail("replace");
-        done_ = true;
-    }
-
-  private:
-    [[noreturn]] void fail(const char* what) {
-        const std::string message = fmt::format("cannot {} {}: {}", what, path_, std::strerror(errno));
-        if (descriptor_ >= 0) {  // the destructor does not run when the constructor fails
-            close(descriptor_);
-            descriptor_ = -1;
-        }
-        throw RuntimeError(message);
-    }
-
-    std::string path_, temporary_;
-    int descriptor_ = -1;
-    bool done_ = false;
-};
-
 }  // namespace
 
 std::string to_json(const Target& t) {
@@ -199,6 +146,14 @@ std::optional<std::string> cache_folder() {
     return std::nullopt;
 }
 
+std::string kept_folder() {
+    auto folder = cache_folder();
+    if (!folder) throw RuntimeError("no cache folder: neither XDG_CACHE_HOME nor HOME names one");
+    std::error_code error;
+    if (std::filesystem::exists(*folder, error)) require_kept_entries(*folder);
+    return *std::move(folder);
+}
+
 std::string target_path(const Target& target) {
     const auto folder = cache_folder();
     if (!folder) throw RuntimeError("no cache folder: neither XDG_CACHE_HOME nor HOME names one");
@@ -224,30 +179,17 @@ std::optional<Target> load_target(const std::string& path, const Target& host, s
 }
 
 std::optional<Target> load_target(std::string* why) {
-    const Target host = host_target();
-    const auto folder = cache_folder();
-    if (!folder) {
-        if (why != nullptr) *why = "no cache folder: neither XDG_CACHE_HOME nor HOME names one";
+    try {
+        kept_folder();
+    } catch (const RuntimeError& e) {
+        if (why != nullptr) *why = e.what();
         return std::nullopt;
     }
-    std::error_code error;
-    if (std::filesystem::exists(*folder, error)) try {
-            require_kept_entries(*folder);
-        } catch (const RuntimeError& e) {  // another user could change the rates of plans
-            if (why != nullptr) *why = e.what();
-            return std::nullopt;
-        }
+    const Target host = host_target();
     return load_target(target_path(host), host, why);
 }
 
-void save_target(const Target& target, const std::string& path) {
-    const NoFileSizeSignal guard;
-    const auto folder = std::filesystem::path(path).parent_path();
-    if (!folder.empty()) make_private_folders(folder.string());
-    AtomicFile file(path);
-    file.write_all(to_json(target));
-    file.commit();
-}
+void save_target(const Target& target, const std::string& path) { write_whole_file(path, to_json(target)); }
 
 std::string save_target(const Target& target) {
     std::string path = target_path(target);

@@ -5,27 +5,41 @@
 #include "backend/cuda/machine_code.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
+#include "cost/gpu_target_file.h"
+#include "driver/files.h"
 
 namespace tilewright {
 
 namespace {
 
-/// The first GPU of this machine as its driver describes it.
-std::optional<GpuTarget> this_gpu() {
-    static const std::optional<GpuTarget> found = []() -> std::optional<GpuTarget> {
+struct ThisGpu {
+    std::optional<GpuTarget> gpu;  ///< nothing: no driver, no GPU, or one that is too old
+    std::string why;               ///< see with_kept_rates
+};
+const ThisGpu& this_gpu() {
+    static const ThisGpu found = [] {
+        ThisGpu out;
         try {
-            return cuda::Gpu().target();
-        } catch (const RuntimeError&) {  // no driver, no GPU, or one that is too old
-            return std::nullopt;
+            out.gpu = with_kept_rates(cuda::Gpu().target(), &out.why);
+        } catch (const RuntimeError&) {  // NOLINT(bugprone-empty-catch): there is none
         }
+        return out;
     }();
     return found;
 }
 
 }  // namespace
 
-std::optional<GpuTarget> gpu_of(const std::string& target) {
-    if (target == "cuda") return this_gpu().value_or(h200());
+std::optional<GpuTarget> gpu_of(const std::string& target, std::string* why) {
+    if (target == "cuda") {
+        if (why != nullptr) *why = this_gpu().why;
+        return this_gpu().gpu.value_or(h200());
+    }
+    if (target.ends_with(".json")) try {
+            return gpu_target_from_json(read_file(target));
+        } catch (const RuntimeError& e) {
+            throw RuntimeError(fmt::format("{}: {}", target, e.what()));
+        }
     if (target == "cuda:sm_90a") return h200();
     if (target == "cuda:sm_80") return a100();
     return std::nullopt;

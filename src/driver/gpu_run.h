@@ -13,8 +13,10 @@
 
 namespace tilewright {
 
-/// "cuda", "cuda:sm_80", "cuda:sm_90a" -> the representative GPU (h200, a100, h200). Nothing for anything else.
-std::optional<GpuTarget> gpu_of(const std::string& target);
+/// "cuda": this machine's first GPU, as its driver describes it and with the rates that are kept for it; without one,
+/// an H200. "cuda:sm_80", "cuda:sm_90a": a100, h200. A path that ends in .json: the GPU that the file describes
+/// (bench_probe, `info --json`); throws RuntimeError. Nothing for anything else. `why`: see with_kept_rates.
+std::optional<GpuTarget> gpu_of(const std::string& target, std::string* why = nullptr);
 
 /// Compiles the model's kernels for the lockstep executor, and runs them there one by one. `model` must outlive the
 /// result. `progress`: "compiling kernels", "kernel 3 of 17".

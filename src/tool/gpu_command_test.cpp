@@ -8,6 +8,7 @@
 
 #include "onnx/onnx_pb.h"
 
+#include "cost/gpu_target_file.h"
 #include "tool/tool_runner_test.h"
 
 namespace tilewright::tool_test {
@@ -137,6 +138,45 @@ TEST_F(FakeGpuCommand, old_and_other_gpus_are_refused) {
         const Result r = run(with("cuda"), {{"TILEWRIGHT_FAKE_CAPABILITY", capability}});
         EXPECT_EQ(r.status, 0) << capability << ": " << r.err;
     }
+}
+
+TEST_F(FakeGpuCommand, info_says_where_the_rates_of_the_gpu_come_from) {
+    const auto info = [&] { return run({"info", "--target", "cuda", "--json", "gpu.json"}); };
+    const Result before = info();
+    EXPECT_EQ(before.status, 0) << before.err;
+    EXPECT_THAT(before.out, AllOf(HasSubstr("no GPU (dry run), sm_90, 132 multiprocessors"),
+                                  HasSubstr("memory_gbps             4917 GB/s            assumed: the data sheet's"),
+                                  HasSubstr("rates     assumed; bench_probe measures them and keeps them in " +
+                                            (place_ / "cache/tilewright/gpu-"))));
+    // What bench_probe writes.
+    GpuTarget gpu = gpu_target_from_json(place_.read("gpu.json"));
+    EXPECT_EQ(gpu.driver, 13000);
+    gpu.measured = true;
+    gpu.rates.memory_gbps = 3068;
+    const std::string name = "cache/tilewright/gpu-" + target_key(gpu) + ".json";
+    run({"bench", "model.onnx", "--target", "cuda", "--dim", "batch=4", "--iterations", "2"});  // makes the folder
+    place_.folder.write(name, to_json(gpu));
+    EXPECT_THAT(info().out, AllOf(HasSubstr("memory_gbps             3068 GB/s            measured by bench_probe"),
+                                  HasSubstr("rates     measured on this device")));
+    // A damaged file is named, here and where a model is compiled; the rates are then assumed.
+    place_.folder.write(name, to_json(gpu).substr(0, 300));
+    EXPECT_THAT(info().out,
+                AllOf(HasSubstr("memory_gbps             4917"), HasSubstr("rates     assumed; not used is "),
+                      HasSubstr(target_key(gpu) + ".json: not a description of a GPU: ")));
+    EXPECT_THAT(run({"run", "model.onnx", "--target", "cuda", "--dim", "batch=4"}).err,
+                HasSubstr("warning: the GPU's rates are assumed: "));
+    // The file describes the GPU on any machine.
+    gpu.name = "a card";
+    gpu.block_shared_bytes = 99 << 10;
+    place_.folder.write("card.json", to_json(gpu));
+    EXPECT_THAT(place_.run({"info", "--target", "card.json"}).out,
+                AllOf(HasSubstr("a card"), HasSubstr("99 KiB"), HasSubstr("3068 GB/s            measured by")));
+    EXPECT_EQ(place_.run({"dump", "model.onnx", "--stage", "tiles", "--target", "card.json"}).status, 0);
+    place_.folder.write("card.json", "{}");
+    EXPECT_THAT(place_.run({"info", "--target", "card.json"}).err, HasSubstr("card.json: not a description of a GPU"));
+    EXPECT_EQ(place_.run({"info", "--target", "none.json"}).status, 2);
+    EXPECT_EQ(place_.run({"info", "--target", "cuda:sm_70"}).status, 2);
+    EXPECT_EQ(place_.run({"info", "--target", "cuda", "--calibrate"}).status, 2);
 }
 
 TEST_F(FakeGpuCommand, exceeded_limits_are_reported_with_the_limit) {

@@ -281,12 +281,21 @@ void add_kv_cache_option(CLI::App& command, ModelOptions& o) {
         "appends to them in place");
 }
 
-void add_target_options(CLI::App& command, ModelOptions& o) {
+void add_target_option(CLI::App& command, std::string& target) {
+    const auto file = CLI::Validator(
+        [](const std::string& text) {
+            return text.ends_with(".json") ? CLI::ExistingFile(text) : text + " is no file of a GPU";
+        },
+        "FILE.json");
     command
-        .add_option("--target", o.target,
-                    "cpu (default); cuda (this machine's GPU, else an H200), cuda:sm_80 (A100) or cuda:sm_90a (H200): "
-                    "kernels for a GPU")
-        ->check(CLI::IsMember({"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a"}));
+        .add_option("--target", target,
+                    "cpu (default); cuda (this machine's GPU, else an H200), cuda:sm_80 (A100), cuda:sm_90a (H200), or "
+                    "the GPU that FILE.json describes (written by bench_probe and `info --json`)")
+        ->check(CLI::IsMember({"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a"}) | file);
+}
+
+void add_target_options(CLI::App& command, ModelOptions& o) {
+    add_target_option(command, o.target);
     add_precision_option(command, o);
 }
 
@@ -333,7 +342,9 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.numerics = numerics_from_string(o.numerics).value();
     p.compile.check_values = o.check_values;
     p.compile.kv_cache = o.kv_cache;
-    p.compile.gpu = gpu_of(o.target);
+    std::string refused;
+    p.compile.gpu = gpu_of(o.target, &refused);
+    if (!refused.empty()) warn_once(fmt::format("the GPU's rates are assumed: {}", refused));
     p.compile.gpu_libraries = o.target == "cuda" && has_gpu_libraries();
     p.compile.precision = precision_from_string(o.precision).value();
     if (!p.compile.gpu && o.precision != "f32" && o.precision != "bf16")

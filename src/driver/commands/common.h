@@ -77,6 +77,8 @@ struct ModelOptions {
 void add_model_options(CLI::App& command, ModelOptions& o);
 /// Adds --kv-cache, for commands that run a model in sessions or write it.
 void add_kv_cache_option(CLI::App& command, ModelOptions& o);
+/// Adds --target: texts of gpu_of, or "cpu".
+void add_target_option(CLI::App& command, std::string& target);
 /// Adds --target and --precision, for commands that accept models for GPUs.
 void add_target_options(CLI::App& command, ModelOptions& o);
 /// Adds --precision alone.
