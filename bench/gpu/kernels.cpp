@@ -205,9 +205,11 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     // The steps that need no device run on all CPUs.
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     std::shared_ptr<const KernelCosts> costs;
-    if (gpu && measure)
-        costs = std::make_shared<const GpuCosts>(*gpu, target, precision, GpuLibraries{},
-                                                 std::make_shared<const CodeCache>(""), threads, 1e6);
+    if (gpu && measure) {
+        GpuMeasuring how;
+        how.threads = threads;
+        costs = std::make_shared<const GpuCosts>(*gpu, target, precision, GpuLibraries{}, std::move(how));
+    }
     std::vector<std::vector<Compiled>> found(parsed.size());
     on_threads(parsed.size(), threads, [&](size_t k) {
         for (TileProgram& p : schedules(parsed[k], kind, target, precision, candidates, costs)) {

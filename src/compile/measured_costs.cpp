@@ -83,29 +83,6 @@ RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database
     return out;
 }
 
-/// Returns null, with a warning, if nothing can be stored. Throws RuntimeError if the file that the user named is
-/// unusable for any reason except a full disk.
-std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options) {
-    std::string problem;
-    try {
-        if (!options.database.empty()) return std::make_shared<TuningDatabase>(options.database);
-        const std::string path = TuningDatabase::default_path();
-        const std::string folder = std::filesystem::path(path).parent_path().string();
-        try {
-            make_private_folders(folder);
-            require_kept_entries(folder);
-        } catch (const RuntimeError& e) {
-            throw CannotKeep(e.what(), false);
-        }
-        return std::make_shared<TuningDatabase>(path);
-    } catch (const CannotKeep& e) {
-        if (!e.full() && !options.database.empty()) throw;
-        problem = e.what();
-    }
-    if (options.warn) options.warn(fmt::format("measurements are not stored: {}", problem));
-    return nullptr;
-}
-
 class MeasuredCosts final : public EstimatedCosts {
   public:
     MeasuredCosts(const MeasuringOptions& what, const CompileOptions& options, EstimatedCosts estimates,
@@ -241,6 +218,27 @@ class MeasuredCosts final : public EstimatedCosts {
 };
 
 }  // namespace
+
+std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options) {
+    std::string problem;
+    try {
+        if (!options.database.empty()) return std::make_shared<TuningDatabase>(options.database);
+        const std::string path = TuningDatabase::default_path();
+        const std::string folder = std::filesystem::path(path).parent_path().string();
+        try {
+            make_private_folders(folder);
+            require_kept_entries(folder);
+        } catch (const RuntimeError& e) {
+            throw CannotKeep(e.what(), false);
+        }
+        return std::make_shared<TuningDatabase>(path);
+    } catch (const CannotKeep& e) {
+        if (!e.full() && !options.database.empty()) throw;
+        problem = e.what();
+    }
+    if (options.warn) options.warn(fmt::format("measurements are not stored: {}", problem));
+    return nullptr;
+}
 
 Measuring measure_on_host(const MeasuringOptions& what, const CompileOptions& options, EstimatedCosts estimates) {
     std::shared_ptr<TuningDatabase> database = open_database(options);

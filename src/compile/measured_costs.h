@@ -8,6 +8,7 @@
 #include "compile/options.h"
 #include "cost/target.h"
 #include "schedule/kernel_costs.h"
+#include "tune/database.h"
 
 namespace tilewright {
 
@@ -23,6 +24,10 @@ struct Measuring {
     std::shared_ptr<const KernelCosts> costs;
     RememberChoice remember;  ///< caches choices between full plans
 };
+
+/// The tuning database of the options. Null, with a warning, if nothing can be stored. Throws RuntimeError if the file
+/// that the user named is unusable for any reason except a full disk.
+std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options);
 
 /// `options`: the tuning database, the library whose kernels are candidates, and the callbacks.
 Measuring measure_on_host(const MeasuringOptions& what, const CompileOptions& options, EstimatedCosts estimates);

@@ -28,10 +28,13 @@ std::shared_ptr<const KernelCosts> costs_on_gpu(const Scheduling& s, const Compi
     const auto note = [&](const std::string& text) {
         if (options.note) options.note(text);
     };
-    auto kept = code_cache(options);
-    if (!kept) kept = std::make_shared<const CodeCache>("");
-    return std::make_shared<const GpuCosts>(gpu, s.target, s.precision, gpu_libraries(gpu, note), std::move(kept),
-                                            s.target.workers, options.measure_seconds);
+    GpuMeasuring how;
+    if (auto kept = code_cache(options)) how.cache = std::move(kept);
+    how.threads = s.target.workers;
+    how.seconds = options.measure_seconds;
+    how.database = open_database(options);
+    how.warn = options.warn;
+    return std::make_shared<const GpuCosts>(gpu, s.target, s.precision, gpu_libraries(gpu, note), std::move(how));
 }
 
 /// Sets the scheduler of `o` and its kernel costs.

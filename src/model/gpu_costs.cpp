@@ -9,7 +9,9 @@
 #include "backend/cuda/machine_code.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "cost/gpu_target_file.h"
 #include "schedule/gpu/gpu_schedule.h"
+#include "tune/canonical.h"
 
 namespace tilewright {
 
@@ -23,30 +25,80 @@ bool has_known_sizes(const Program& stages) {
 
 }  // namespace
 
-/// Times by the text of the kernel, and of stages by libraries; one measurement at a time.
-struct GpuCosts::Memory {
-    std::mutex mutex;
-    std::map<std::string, double> seconds, libraries;
+/// Times that this process has measured, and those in the tuning database.
+class GpuCosts::Memory {
+  public:
+    Memory(std::shared_ptr<TuningDatabase> database, std::function<void(const std::string&)> warn)
+        : database_(std::move(database)), warn_(std::move(warn)) {}
+
+    std::mutex mutex;  ///< one measurement at a time
+
+    /// Seconds; negative: the kernel cannot be run.
+    std::optional<double> find(const MeasurementKey& key) {
+        if (const auto it = seconds_.find(text_of(key)); it != seconds_.end()) return it->second;
+        if (!database_) return std::nullopt;
+        const auto known = database_->find(key);
+        if (!known || known->verdict == Verdict::failed) return std::nullopt;
+        return seconds_[text_of(key)] = known->verdict == Verdict::measured ? known->seconds.value : -1;
+    }
+    void keep(const MeasurementKey& key, Verdict verdict, double seconds) {
+        seconds_[text_of(key)] = seconds;
+        // A kernel may also fail for want of memory, or since another one has stopped the device.
+        if (!database_ || verdict == Verdict::failed) return;
+        Measurement m;
+        m.key = key;
+        m.verdict = verdict;
+        if (verdict == Verdict::measured) m.seconds = {seconds, 0, 1};
+        if (verdict == Verdict::wrong) m.reason = "its results are others";
+        try {
+            database_->insert(m);
+        } catch (const CannotKeep& e) {
+            database_ = nullptr;
+            if (warn_) warn_(fmt::format("measurements are not stored: {}", e.what()));
+        }
+    }
+
+  private:
+    static std::string text_of(const MeasurementKey& k) {
+        return fmt::format("{}\n{}\n{}", k.stages, k.schedule, k.settings);
+    }
+
+    std::shared_ptr<TuningDatabase> database_;
+    std::function<void(const std::string&)> warn_;
+    std::map<std::string, double> seconds_;
 };
 
-GpuCosts::GpuCosts(cuda::Gpu gpu, const Target& target, Precision precision, GpuLibraries libraries,
-                   std::shared_ptr<const CodeCache> cache, int threads, double seconds,
-                   std::function<cuda::Nvrtc()> compiler)
+/// What is to be measured for one kernel.
+struct GpuCosts::Request {
+    bool libraries = false;  ///< their kernels for the same stages as well
+    bool remembered = true;  ///< nothing has been run
+    double library = -1;     ///< seconds of the fastest of them; negative: there is none
+
+    struct New {
+        size_t schedule;
+        cuda::KernelText text;
+        MeasurementKey key;
+    };
+    std::vector<New> schedules;                   ///< that are not known
+    std::vector<GpuLibraryCandidate> candidates;  ///< the same of libraries
+    MeasurementKey library_key;
+};
+
+GpuCosts::GpuCosts(cuda::Gpu gpu, const Target& target, Precision precision, GpuLibraries libraries, GpuMeasuring how)
     : EstimatedCosts(target),
       gpu_(std::move(gpu)),
       target_(target),
       precision_(precision),
       libraries_(std::move(libraries)),
-      cache_(std::move(cache)),
-      threads_(threads),
-      end_(now_ms() + 1e3 * seconds),
-      compiler_(std::move(compiler)),
-      memory_(std::make_shared<Memory>()) {}
+      how_(std::move(how)),
+      end_(now_ms() + 1e3 * how_.seconds),
+      memory_(std::make_shared<Memory>(how_.database, how_.warn)) {}
 
 bool GpuCosts::measures_schedules() const { return now_ms() < end_; }
 
 std::vector<double> GpuCosts::measure_schedules(const std::vector<TileProgram>& schedules) const {
-    if (schedules.empty() || has_known_sizes(schedules[0].stages)) return run(schedules, nullptr);
+    Request request;
+    if (schedules.empty() || has_known_sizes(schedules[0].stages)) return run(schedules, request);
     std::vector<double> estimates;
     for (const TileProgram& p : schedules) estimates.push_back(estimate(p));
     return estimates;
@@ -55,76 +107,101 @@ std::vector<double> GpuCosts::measure_schedules(const std::vector<TileProgram>& 
 std::optional<MeasuredKernel> GpuCosts::measure(const TileProgram& kernel, const std::vector<bool>&) const {
     if (!has_known_sizes(kernel.stages)) return std::nullopt;
     MeasuredKernel out;
-    double library = -1;
-    out.seconds = run({kernel}, &library)[0];
-    if (library >= 0 && (out.seconds < 0 || library < out.seconds)) out.seconds = library;
+    Request request;
+    request.libraries = true;
+    out.seconds = run({kernel}, request)[0];
+    out.remembered = request.remembered;
+    if (request.library >= 0 && (out.seconds < 0 || request.library < out.seconds)) out.seconds = request.library;
     return out;
 }
 
-/// `library`: receives the time of the fastest library kernel; negative: there is none. Null: libraries are not tried.
-std::vector<double> GpuCosts::run(const std::vector<TileProgram>& schedules, double* library) const {
-    std::vector<double> out(schedules.size(), -1);
-    if (schedules.empty()) return out;
-    const Program& stages = schedules[0].stages;
-    std::vector<cuda::KernelText> texts;
-    std::vector<size_t> of;  // the schedule of each text
-    const auto add = [&](const TileProgram& p, size_t k) {
-        try {
-            texts.push_back(cuda::alone(cuda::generate(p, *target_.gpu, "kernel")));
-            of.push_back(k);
+MeasurementKey GpuCosts::key_of(const Program& stages, std::string schedule, const std::string& code) const {
+    const Hash128 hash = structural_hash(code);
+    return {canonical_text(stages), std::move(schedule), target_key(gpu_.target()),
+            fmt::format("graph precision={} code={:016x}{:016x}", to_string(precision_), hash.high, hash.low)};
+}
+
+void GpuCosts::find_known(const std::vector<TileProgram>& schedules, Request& request, std::vector<double>& out) const {
+    for (size_t k = 0; k < schedules.size(); ++k) try {
+            cuda::KernelText text = cuda::alone(cuda::generate(schedules[k], *target_.gpu, "kernel"));
+            const MeasurementKey key = key_of(schedules[k].stages, schedule_text(schedules[k]), text.text);
+            if (const auto known = memory_->find(key))
+                out[k] = *known;
+            else
+                request.schedules.push_back({k, std::move(text), key});
         } catch (const RuntimeError&) {  // its copies exceed shared memory
         }
-    };
-    // The default schedule without rounding is what all others are compared with.
-    const IndexVector<PrimitiveId, std::vector<size_t>> no_rows(stages.primitives.size());
-    add(gpu_schedule(stages, no_rows, target_, Precision::F32), schedules.size());
-    if (texts.empty()) return out;
-    for (size_t k = 0; k < schedules.size(); ++k) add(schedules[k], k);
+    if (!request.libraries) return;
+    const Program& stages = schedules[0].stages;
+    request.candidates = library_candidates(stages, precision_, libraries_, [](auto&, auto&) {});
+    std::string names;
+    for (const GpuLibraryCandidate& c : request.candidates)
+        names += fmt::format("{}{}", names.empty() ? "" : "; ", c.name);
+    request.library_key = key_of(stages, "the fastest of: " + names, "");
+    if (request.candidates.empty()) return;
+    if (const auto known = memory_->find(request.library_key)) {
+        request.library = *known;
+        request.candidates.clear();
+    }
+}
+
+std::vector<double> GpuCosts::run(const std::vector<TileProgram>& schedules, Request& request) const {
+    std::vector<double> out(schedules.size(), -1);
+    if (schedules.empty()) return out;
     const std::lock_guard lock(memory_->mutex);
+    find_known(schedules, request, out);
+    request.remembered = request.schedules.empty() && request.candidates.empty();
+    if (request.remembered) return out;
     try {
-        measure_new(stages, texts, library != nullptr);
+        measure_new(schedules[0].stages, request);
     } catch (const RuntimeError&) {  // the operands do not fit the device, or the reference fails
         return out;
     }
-    for (size_t t = 1; t < texts.size(); ++t) out[of[t]] = memory_->seconds.at(texts[t].text);
-    if (library != nullptr) *library = memory_->libraries.at(texts[0].text);
+    for (const Request::New& n : request.schedules) out[n.schedule] = memory_->find(n.key).value_or(-1);
     return out;
 }
 
-void GpuCosts::measure_new(const Program& stages, const std::vector<cuda::KernelText>& texts, bool libraries) const {
-    const auto is_new = [&](const cuda::KernelText& t) { return memory_->seconds.count(t.text) == 0; };
-    libraries = libraries && memory_->libraries.count(texts[0].text) == 0;
-    if (!libraries && std::none_of(texts.begin() + 1, texts.end(), is_new)) return;
+void GpuCosts::measure_new(const Program& stages, Request& request) const {
+    // The default schedule without rounding is what all others are compared with.
+    const IndexVector<PrimitiveId, std::vector<size_t>> no_rows(stages.primitives.size());
+    std::vector<cuda::KernelText> texts = {
+        cuda::alone(cuda::generate(gpu_schedule(stages, no_rows, target_, Precision::F32), *target_.gpu, "kernel"))};
+    for (const Request::New& n : request.schedules) texts.push_back(n.text);
     const std::vector<std::string> code =
-        cuda::machine_code(texts, target_.gpu->capability(), *cache_, compiler_, threads_);
+        cuda::machine_code(texts, target_.gpu->capability(), *how_.cache, how_.compiler, how_.threads);
     GpuTrial trial(gpu_, stages);
     const auto time = libraries_.time ? libraries_.time : median_seconds;
     const auto reference = trial.launch(gpu_.load(code[0], texts[0]), texts[0]);
-    /// Negative: it fails, has no room, or gives other results.
-    const auto seconds_of = [&](const GpuTrial::Work& work, const LibraryKernel* kernel) {
+    const auto measured = [&](const GpuTrial::Work& work, const LibraryKernel* kernel) -> std::pair<Verdict, double> {
         try {
             const double apart = kernel != nullptr ? trial.difference(reference, work, *kernel, precision_)
                                                    : trial.difference(reference, work, precision_);
-            return apart <= 1 ? time(trial.stream, work) : -1;
-        } catch (const RuntimeError&) {
+            if (!(apart <= 1)) return {Verdict::wrong, -1};
+            return {Verdict::measured, time(trial.stream, work)};
+        } catch (const RuntimeError&) {  // it fails, or has no room
             trial.finish();
-            return -1.0;
+            return {Verdict::failed, -1};
         }
     };
-    for (size_t t = 1; t < texts.size(); ++t)
-        if (is_new(texts[t]))
-            memory_->seconds[texts[t].text] = seconds_of(trial.launch(gpu_.load(code[t], texts[t]), texts[t]), nullptr);
-    if (!libraries) return;
-    double best = -1;
-    for (const GpuLibraryCandidate& c : library_candidates(stages, precision_, libraries_, [](auto&, auto&) {})) {
+    for (size_t k = 0; k < request.schedules.size(); ++k) {
+        const Request::New& n = request.schedules[k];
+        if (memory_->find(n.key)) continue;  // two of one text
+        const auto [verdict, seconds] = measured(trial.launch(gpu_.load(code[k + 1], n.text), n.text), nullptr);
+        memory_->keep(n.key, verdict, seconds);
+    }
+    Verdict all = Verdict::measured;
+    for (const GpuLibraryCandidate& c : request.candidates) {
         const auto run = [&] {
             trial.reserve(c.plan->workspace_bytes());
             c.plan->run(trial.stream, trial.tensors, trial.workspace.get());
         };
-        const double seconds = seconds_of(run, &c.kernel);
-        if (seconds >= 0 && (best < 0 || seconds < best)) best = seconds;
+        const auto [verdict, seconds] = measured(run, &c.kernel);
+        if (verdict == Verdict::failed) all = verdict;
+        if (seconds >= 0 && (request.library < 0 || seconds < request.library)) request.library = seconds;
     }
-    memory_->libraries[texts[0].text] = best;
+    if (request.candidates.empty()) return;
+    if (all == Verdict::measured && request.library < 0) all = Verdict::wrong;
+    memory_->keep(request.library_key, all, request.library);
 }
 
 }  // namespace tilewright

@@ -5,19 +5,28 @@
 #include "base/code_cache.h"
 #include "model/gpu_trial.h"
 #include "schedule/kernel_costs.h"
+#include "tune/database.h"
 
 namespace tilewright {
+
+/// How GpuCosts measures.
+struct GpuMeasuring {
+    std::shared_ptr<const CodeCache> cache = std::make_shared<const CodeCache>("");  ///< of machine code
+    int threads = 1;                                                                 ///< that compile
+    double seconds = 1e6;  ///< time limit for measurements, after which only estimates are used
+    /// Times are recalled from there and kept there, by device, driver, kernel and code; null: in this process alone.
+    std::shared_ptr<TuningDatabase> database = nullptr;
+    std::function<void(const std::string&)> warn = {};  ///< called once where the database cannot be written
+    /// Called where kernels are not in the cache.
+    std::function<cuda::Nvrtc()> compiler = [] { return cuda::Nvrtc(); };
+};
 
 /// Compiles kernels (NVRTC), checks them against another schedule of the same stages, and times them in graphs. From
 /// any thread.
 class GpuCosts final : public EstimatedCosts {
   public:
-    /// `target`: its GPU is the device's description. `threads`: that compile. `seconds`: time limit for measurements,
-    /// after which only estimates are used. `compiler`: called where kernels are not in the cache.
-    GpuCosts(
-        cuda::Gpu gpu, const Target& target, Precision precision, GpuLibraries libraries,
-        std::shared_ptr<const CodeCache> cache, int threads, double seconds,
-        std::function<cuda::Nvrtc()> compiler = [] { return cuda::Nvrtc(); });
+    /// `target`: kernels are generated for its GPU.
+    GpuCosts(cuda::Gpu gpu, const Target& target, Precision precision, GpuLibraries libraries, GpuMeasuring how);
 
     bool measures_schedules() const override;
     /// Estimates where sizes are unknown before the model runs.
@@ -28,19 +37,20 @@ class GpuCosts final : public EstimatedCosts {
     std::optional<MeasuredKernel> measure(const TileProgram& kernel, const std::vector<bool>& weights) const override;
 
   private:
-    struct Memory;
-    std::vector<double> run(const std::vector<TileProgram>& schedules, double* library) const;
-    /// Of `texts`, after the reference, those that are not in memory, and of `libraries`, kernels for these stages.
-    void measure_new(const Program& stages, const std::vector<cuda::KernelText>& texts, bool libraries) const;
+    class Memory;
+    struct Request;
+    /// Seconds of each; negative: it cannot be run. `request`: receives what was asked of libraries.
+    std::vector<double> run(const std::vector<TileProgram>& schedules, Request& request) const;
+    MeasurementKey key_of(const Program& stages, std::string schedule, const std::string& code) const;
+    void find_known(const std::vector<TileProgram>& schedules, Request& request, std::vector<double>& out) const;
+    void measure_new(const Program& stages, Request& request) const;
 
     cuda::Gpu gpu_;
     Target target_;
     Precision precision_;
     GpuLibraries libraries_;
-    std::shared_ptr<const CodeCache> cache_;
-    int threads_;
+    GpuMeasuring how_;
     double end_;  ///< in milliseconds of now_ms
-    std::function<cuda::Nvrtc()> compiler_;
     std::shared_ptr<Memory> memory_;
 };
 

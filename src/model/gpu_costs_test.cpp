@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 
 #include "backend/cuda/fake_gpu_test.h"
 #include "backend/cuda/machine_code.h"
 #include "base/error.h"
+#include "base/temporary_folder_test.h"
 #include "schedule/gpu/gpu_schedule.h"
 #include "schedule/scheduler.h"
 #include "tile/tile.h"
@@ -59,14 +61,11 @@ struct Machine {
             ++timed;
             return static_cast<double>(last + 1);
         };
-        return {cuda::Gpu(0, machine.driver()),
-                target,
-                Precision::F32,
-                libraries,
-                std::make_shared<const CodeCache>(""),
-                1,
-                seconds,
-                [this] { return cuda::Nvrtc(machine.compiler()); }};
+        GpuMeasuring how;
+        how.seconds = seconds;
+        how.database = database;
+        how.compiler = [this] { return cuda::Nvrtc(machine.compiler()); };
+        return {cuda::Gpu(0, machine.driver()), target, Precision::F32, libraries, std::move(how)};
     }
 
     cuda::test::FakeGpu machine;
@@ -76,6 +75,7 @@ struct Machine {
     std::vector<std::string> images;
     size_t last = 0, wrong = ~size_t{0};
     int timed = 0;
+    std::shared_ptr<TuningDatabase> database;
 };
 
 TEST(GpuCosts, of_schedules_are_measured_once) {
@@ -89,6 +89,42 @@ TEST(GpuCosts, of_schedules_are_measured_once) {
     EXPECT_EQ(m.timed, 3);
     EXPECT_EQ(print(fastest(m.schedules, costs)), print(m.schedules[0]));
     EXPECT_EQ(m.machine.wrong, "");
+}
+
+TEST(GpuCosts, are_recalled_from_the_tuning_database_for_the_same_device_and_driver) {
+    const TemporaryFolder folder;
+    const auto measured = [&](int driver, int expected_runs, size_t wrong = ~size_t{0}) {
+        Machine m(3);
+        m.machine.driver_version = driver;
+        m.wrong = wrong;
+        m.database = std::make_shared<TuningDatabase>(folder / "tuning.db");
+        const GpuCosts costs = m.costs();
+        const std::vector<double> seconds = costs.measure_schedules(m.schedules);
+        EXPECT_EQ(m.timed, expected_runs);
+        const MeasuredKernel whole = costs.measure(m.schedules[0], {}).value();
+        EXPECT_EQ(whole.seconds, seconds[0]);
+        EXPECT_TRUE(whole.remembered);
+        EXPECT_EQ(m.machine.launches > 0, expected_runs > 0) << "nothing runs where all is known";
+        EXPECT_EQ(m.machine.wrong, "");
+        return seconds;
+    };
+    EXPECT_THAT(measured(13000, 2, 1), testing::ElementsAre(1, -1, 3));
+    EXPECT_THAT(measured(13000, 0), testing::ElementsAre(1, -1, 3)) << "a wrong result is kept as well";
+    EXPECT_THAT(measured(13010, 3), testing::ElementsAre(1, 2, 3)) << "another driver may run them at other speeds";
+    std::set<std::string> devices;
+    for (const Measurement& m : TuningDatabase(folder / "tuning.db").measurements()) devices.insert(m.key.target);
+    EXPECT_EQ(devices.size(), 2u);
+}
+
+TEST(GpuCosts, are_not_kept_of_kernels_that_could_not_run) {
+    const TemporaryFolder folder;
+    for (const bool fails : {true, false}) {
+        Machine m(1);
+        m.database = std::make_shared<TuningDatabase>(folder / "tuning.db");
+        if (fails) m.machine.failure = 700;
+        EXPECT_THAT(m.costs().measure_schedules(m.schedules), testing::ElementsAre(fails ? -1 : 1));
+        EXPECT_EQ(m.database->measurements().size(), fails ? 0u : 1u);
+    }
 }
 
 TEST(GpuCosts, reject_a_schedule_with_other_results) {

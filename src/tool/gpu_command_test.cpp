@@ -179,6 +179,24 @@ TEST_F(FakeGpuCommand, info_says_where_the_rates_of_the_gpu_come_from) {
     EXPECT_EQ(place_.run({"info", "--target", "cuda", "--calibrate"}).status, 2);
 }
 
+TEST_F(FakeGpuCommand, measured_times_are_kept_for_the_device) {
+    onnx::ModelProto m = new_model();
+    onnx::GraphProto& g = *m.mutable_graph();
+    add_input(g, "x", {64, 64});
+    add_input(g, "a", {64, 64});
+    add_node(g, "MatMul", {"x", "a"}, {"y"});
+    add_output(g, "y");
+    for (onnx::ValueInfoProto& o : *g.mutable_output()) o.mutable_type()->mutable_tensor_type()->clear_shape();
+    place_.write("product.onnx", m);
+    const Result r = run({"run", "product.onnx", "--target", "cuda", "--precision", "tf32", "--measure", "--database",
+                          place_ / "tuning.db"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(run({"info", "--target", "cuda", "--json", "gpu.json"}).status, 0);
+    const std::string key = target_key(gpu_target_from_json(place_.read("gpu.json")));
+    const Result list = place_.run({"db", "list", "--db", place_ / "tuning.db", "--target", key});
+    EXPECT_THAT(list.out, AllOf(HasSubstr("graph precision=tf32 code="), HasSubstr(key))) << list.err;
+}
+
 TEST_F(FakeGpuCommand, exceeded_limits_are_reported_with_the_limit) {
     const Result r =
         run({"run", "model.onnx", "--target", "cuda", "--dim", "batch=100000"}, {{"TILEWRIGHT_FAKE_BYTES", "100000"}});

@@ -129,7 +129,7 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
         "--measure", o.measure,
         "run the best candidates of chains, and with --orchestrate optimal the kernels that decide, on "
         "this machine; the resulting plan is used if whole runs are faster than without --measure; results "
-        "are kept in the tuning database. On a GPU also products; the plan is not compared, results are not kept");
+        "are kept in the tuning database. On a GPU also products; the plan is not compared");
     command
         .add_option("--measure-seconds", o.measure_seconds,
                     fmt::format("time for measuring kernels with --measure ({:.0f}); afterwards estimates are used",
