@@ -114,8 +114,6 @@ std::optional<Numerics> numerics_from_string(std::string_view text) {
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
     OrchestrateOptions o;
     static_cast<GroupingOptions&>(o) = options;
-    // On a GPU they serve matrix instructions; ordinary cores read row-major tensors as well.
-    o.layouts = options.layouts && !(options.gpu && options.precision == Precision::F32);
     o.schedules = options.schedules;
     o.kept = code_cache(options);
     o.scheduling.target = target_of(options);

@@ -279,7 +279,7 @@ void append_in_place(State& s) {
 
 RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules);
 
-/// On a GPU layouts serve matrix instructions.
+/// Whether layouts are chosen. On a GPU they serve matrix instructions; ordinary cores read row-major tensors as well.
 bool lays_out(const GroupingOptions& how, bool gpu, Precision precision) {
     return how.layouts && !how.without.layouts_first && (!gpu || precision != Precision::F32);
 }
