@@ -27,15 +27,26 @@
 # that uses its limit shortens later ones, and skipped steps are listed.
 #
 # TILEWRIGHT_DRY_RUN=1: every part on a machine without a GPU, with a fake driver that loads kernels but does not run them
-# (fake_driver.cpp), small sizes, peers on the CPU. Its output is not a measurement; it fails if a program crashes,
-# hangs, or rejects its arguments, and ignores wrong results, which are expected.
+# (fake_driver.cpp), a fake NVRTC, small sizes, peers on the CPU. Its output is not a measurement; it fails if a program
+# crashes, hangs, or rejects its arguments, and ignores wrong results, which are expected. The test gpu_dry_run is this.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
 models=${1:-build/gpu_models}
 bin=${TILEWRIGHT_BIN:-}
 parts=${TILEWRIGHT_PARTS:-probes tests kernels models products convolutions sanitizer peers ptxas}
 dry=${TILEWRIGHT_DRY_RUN:-}
+if [ -z "$dry" ]; then
+    export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
+else
+    # Neither code nor measurements of a dry run may be found by others.
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    export XDG_CACHE_HOME=$scratch TILEWRIGHT_TEST_CUBINS=$scratch/cubins
+    mkdir "$scratch/bin"
+    printf '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift 2; done\nexec "$@"\n' >"$scratch/bin/compute-sanitizer"
+    chmod +x "$scratch/bin/compute-sanitizer"
+    PATH=$scratch/bin:$PATH
+fi
 patience=1
 [ -z "$dry" ] || patience=4  # a dry run may be on a small machine
 budget=${TILEWRIGHT_SECONDS:-$((530 * patience))}
@@ -47,7 +58,7 @@ python=${PYTHON:-python3}
 if [ -z "$bin" ]; then
     bin=$here/build/bin
     cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null &&
-        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_probe bench_ptxas ${dry:+fake_driver} ||
+        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_probe bench_ptxas ${dry:+fake_driver fake_nvrtc} ||
         exit 1
 fi
 begin=$SECONDS
@@ -59,12 +70,15 @@ libraries=${LD_LIBRARY_PATH:-}
 add_libraries() { [ -d "$1" ] && libraries=${libraries:+$libraries:}$1; }
 if [ -n "$dry" ]; then
     device=cpu
-    [ -e "$bin/../fake/libcuda.so.1" ] || { echo "no $bin/../fake/libcuda.so.1: build fake_driver"; exit 1; }
-    libraries=$bin/../fake${libraries:+:$libraries}
-fi
-while read -r folder; do add_libraries "$folder"; done < <("$python" -c 'import glob, sysconfig
+    for library in libcuda.so.1 nvrtc/libnvrtc.so.13; do
+        [ -e "$bin/../fake/$library" ] || { echo "no $bin/../fake/$library: build fake_driver and fake_nvrtc"; exit 1; }
+    done
+    libraries=$bin/../fake:$bin/../fake/nvrtc
+else
+    while read -r folder; do add_libraries "$folder"; done < <("$python" -c 'import glob, sysconfig
 print("\n".join(glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*/lib")))' 2>/dev/null)
-add_libraries /usr/local/cuda/lib64
+    add_libraries /usr/local/cuda/lib64
+fi
 # Only for the built programs: the packed libraries are older than those of the machine's other programs.
 built() { LD_LIBRARY_PATH=${libraries:+$libraries:}$bin/../lib "$@"; }
 export -f built
@@ -183,7 +197,7 @@ all_tests="Cuda*:GpuSchedule.*:Gpu.*:Nvrtc.*:Cudnn.*-CudaGroupText.IsSeenToGoWro
 few_tests="Gpu.RunsAFewOfThem:CudaMatrices.*:Cuda*Text.OfAttentions*:CudaMatrixText.OfProducts*:CudaGroupText.OfSwizzled*"
 if [ -n "$dry" ]; then
     gemms="gemm:256x256x256" chains="chain:1x512x256x64x64" attentions="attention:8x512x512x64x64"
-    convolutions="conv:1x64x14x64x3x1" compiled="yolox_nano efficientvit_b1" verified="bert_tiny"
+    convolutions="conv:1x64x14x64x3x1" compiled="mobilenet_64 resnet18_64" verified="bert_tiny"
     all_tests="Gpu.*:Nvrtc.*:CudaMatrices.*:CudaMatrixText.OfConvolutions*-Gpu.RunsWhatTheExecutorRuns"
 fi
 drawn=40
@@ -223,7 +237,7 @@ fi
 
 if wanted probes && [ $has_nvrtc = 1 ]; then
     echo "== probes: rates and latencies of the device"
-    step 30 built "$bin/bench_probe" $([ -z "$dry$only" ] || echo --compile-only)
+    step 30 built "$bin/bench_probe" $only
 fi
 if wanted tests && [ $has_nvrtc = 1 ]; then
     if [ $has_gpu = 1 ]; then
