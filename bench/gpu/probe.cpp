@@ -162,8 +162,8 @@ WARP_PRODUCTS(warp_tf32, tw::multiply_tf32, false)
             tw::begin_products();                                                                                   \
             TW_UNROLL for (int k = 0; k < 4; ++k)                                                                   \
                 tw::instruction##_##n<0, 0>(                                                                        \
-                    low, high, tw::cores<16, 1024, 128>(s + 32 * k + tw::thread() / 128 * 8192),                    \
-                    tw::cores<16, 1024, 128>(s + 32768 + 32 * k));                                                  \
+                    low, high, tw::cores<16, 1024, 128>(s, 32 * k + tw::thread() / 128 * 8192),                     \
+                    tw::cores<16, 1024, 128>(s, 32768 + 32 * k));                                                   \
             tw::end_products();                                                                                     \
             tw::wait_products<drained ? 0 : 1>();                                                                   \
         }                                                                                                           \

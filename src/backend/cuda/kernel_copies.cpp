@@ -50,10 +50,13 @@ std::string KernelGenerator::arrival(size_t buffer, const std::string& slot) con
 void KernelGenerator::emit_boxes(const gpu::BoxCopy& boxes, const gpu::CopyJob& c, const std::string& slot) {
     const TensorExpr& copy = c.copy;
     const Place& to = c.job.out;
-    const std::string map = map_of(boxes, c.tensor, to.swizzle), at = arrival(c.buffer, slot);
+    const std::string map = map_of(boxes, c.tensor, to.swizzle), at = arrival(counted_ ? *counted_ : c.buffer, slot);
     boxes_.insert(c.buffer);
-    w_.open("if (tw::thread() == 0)");
-    w_.line("tw::expect_bytes({}, {});", at, boxes.bytes);
+    box_bytes_ += boxes.bytes;
+    if (!counted_) {
+        w_.open("if (elected)");
+        w_.line("tw::expect_bytes({}, {});", at, boxes.bytes);
+    }
     std::vector<Expr> axes(copy.extents.size(), Expr(0));
     for (const size_t a : boxes.apart) {
         const int64_t count = copy.extents[a].constant();
@@ -68,10 +71,35 @@ void KernelGenerator::emit_boxes(const gpu::BoxCopy& boxes, const gpu::CopyJob& 
         where += fmt::format(", static_cast<int>({})", v_.text(v_.simplified(substitute_axes(index[d], axes))));
     w_.line("tw::copy_box({} + {}, {}, {}{});", to.object, v_.operand(v_.simplified(offset)), map, at, where);
     for (size_t k = 0; k < boxes.apart.size(); ++k) w_.close();
+    if (!counted_) w_.close();
+}
+
+std::optional<size_t> KernelGenerator::counting(const TileLoop& loop) const {
+    std::optional<size_t> first;
+    for (const Stmt& s : loop.body) {
+        const auto* load = std::get_if<Load>(&s.kind);
+        if (load == nullptr) continue;
+        if (load->copy->by != BlockCopy::By::Boxes) return std::nullopt;
+        if (!first) first = existing(copy_of(load->stage, load->access));
+    }
+    return first;
+}
+
+void KernelGenerator::boxes_of_step(const std::string& slot, const std::function<void()>& loads) {
+    Writer outside = std::move(w_);
+    w_ = outside.inner(1);
+    box_bytes_ = 0;
+    loads();
+    const Writer inside = std::move(w_);
+    w_ = std::move(outside);
+    w_.open("if (elected)");
+    w_.line("tw::expect_bytes({}, {});", arrival(*counted_, slot), box_bytes_);
+    w_.insert(inside);
     w_.close();
 }
 
 void KernelGenerator::wait_for_box(size_t buffer, const std::string& slot) {
+    waited_.insert(buffer);
     const std::string parity = fmt::format("arrived_{}", block_.arrivals[buffer]);
     w_.line("tw::wait_arrival({}, {} >> {} & 1);", arrival(buffer, slot), parity, slot);
     w_.line("{} ^= 1u << {};", parity, slot);
@@ -87,9 +115,10 @@ std::string KernelGenerator::begin_arrivals() const {
     Writer w = Writer().inner(1);
     w.line("const tw::Shared<u64> s_arrivals = tw::shared<u64>({}, {}, \"arrivals\");", block_.arrivals_at,
            block_.arrival_count);
-    w.line("if (tw::thread() == 0) tw::begin_arrivals(s_arrivals, {});", block_.arrival_count);
+    w.add("const bool elected = tw::elected();");
+    w.line("if (elected) tw::begin_arrivals(s_arrivals, {});", block_.arrival_count);
     w.add("tw::barrier();");
-    for (const size_t buffer : boxes_) w.line("u32 arrived_{} = 0;", block_.arrivals[buffer]);
+    for (const size_t buffer : waited_) w.line("u32 arrived_{} = 0;", block_.arrivals[buffer]);
     return w.text();
 }
 

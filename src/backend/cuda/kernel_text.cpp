@@ -16,7 +16,7 @@ KernelText KernelGenerator::run(const std::string& function) {
             fmt::format("kernel '{}' multiplies by four warps at a time, which sm_90a alone has; '{}' is sm_{}",
                         p_.name, target_.name, target_.capability()));
     out_.name = identifier(function.empty() ? p_.name : function);
-    v_.fresh(out_.name);
+    for (const std::string& name : {out_.name, std::string("warpgroup"), std::string("elected")}) v_.fresh(name);
     out_.threads = threads_;
     std::string arguments = declare_arguments();
     declare_buffers();
@@ -30,6 +30,7 @@ KernelText KernelGenerator::run(const std::string& function) {
     arguments += map_arguments_;
     std::string code = w_.text();
     code.insert(behind_declarations, begin_arrivals());
+    if (groups_) code.insert(behind_declarations, "    const int warpgroup = tw::warpgroup();\n");
     if (!threads_write_) code = without_fences(code);
     if (out_.shared_bytes > target_.block_shared_bytes)
         throw RuntimeError(
@@ -208,14 +209,22 @@ void KernelGenerator::copies_of_step(const TileLoop& loop, const TreePath& path,
     ranges_[loop.axis] = narrowed(outer, ahead, loop.step, v_);
     v_.call(ranges_[loop.axis].hi, "end_" + p_.axes[loop.axis].name, w_);
     enter_scope(path);
-    for (const Stmt& s : loop.body)
-        if (const auto* load = std::get_if<Load>(&s.kind)) {
-            const size_t buffer = existing(copy_of(load->stage, load->access));
-            const std::string whole = objects_[buffer];
-            objects_[buffer] = copy_name(buffer, copy);
-            emit_load(*load, true, copy);
-            objects_[buffer] = whole;
-        }
+    const auto loads = [&] {
+        for (const Stmt& s : loop.body)
+            if (const auto* load = std::get_if<Load>(&s.kind)) {
+                const size_t buffer = existing(copy_of(load->stage, load->access));
+                const std::string whole = objects_[buffer];
+                objects_[buffer] = copy_name(buffer, copy);
+                emit_load(*load, true, copy);
+                objects_[buffer] = whole;
+            }
+    };
+    counted_ = counting(loop);
+    if (counted_)
+        boxes_of_step(copy, loads);
+    else
+        loads();
+    counted_.reset();
     v_.forget(ranges_[loop.axis].hi);
     ranges_[loop.axis] = current;
     starts_ = starts;
@@ -250,10 +259,11 @@ bool KernelGenerator::copies_by_threads(const TileLoop& loop) const {
 void KernelGenerator::pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer) {
     const Expr counter = counters_.at(path), length = v_.simplified(outer.hi - outer.lo);
     if (copies_by_threads(loop)) w_.line("tw::wait_async<{}>();", steps_ahead(loop) - 1);
+    const auto counts = counting(loop);
     for (const Stmt& s : loop.body)
         if (const auto* load = std::get_if<Load>(&s.kind)) {
             const size_t buffer = existing(copy_of(load->stage, load->access));
-            if (boxes_.count(buffer) != 0)
+            if (counts ? buffer == *counts : boxes_.count(buffer) != 0)
                 wait_for_box(buffer, fmt::format("({} % {})", v_.name(counter), loop.stages));
         }
     barrier();
@@ -286,7 +296,7 @@ void KernelGenerator::declare_registers(size_t buffer) {
     const std::vector<int64_t> extents = registers_of(b.value);
     w_.add(array_declaration(storage_type(b.dtype), objects_[buffer], extents) + ";");
     const PrimitiveId from = p_.stages.producers()[b.value];
-    if (b.correction || through_.count(from) == 0) return;
+    if (b.correction || (through_.count(from) == 0 && !begun(buffer))) return;
     std::string element = objects_[buffer];
     int loops = 0;
     for (const int64_t n : extents) {
@@ -299,6 +309,27 @@ void KernelGenerator::declare_registers(size_t buffer) {
     }
     w_.line("{} = {};", element, identity_of(p_.stages.primitives[from].expr()->reducer, b.dtype));
     while (loops-- > 0) w_.close();
+}
+
+bool KernelGenerator::begun(size_t buffer) const {
+    const Buffer& b = plan_.buffers[buffer];
+    const PrimitiveId stage = p_.stages.producers()[b.value];
+    const TensorExpr* e = p_.stages.primitives[stage].expr();
+    if (!in_registers(b) || b.access || e == nullptr || e->reducer == Reducer::None) return false;
+    bool cut = false;
+    for (const auto& [path, compute] : tree_.computes) {
+        if (compute->stage != stage) continue;
+        for (const auto& [around, loop] : tree_.loops) {
+            const bool between = around.size() > b.scope.size() && around.size() < path.size() &&
+                                 std::equal(around.begin(), around.end(), path.begin());
+            if (!between) continue;
+            const auto& axes = p_.stage_axes[stage];
+            if (std::find(axes.begin() + static_cast<std::ptrdiff_t>(e->spatial), axes.end(), loop->axis) == axes.end())
+                return false;
+            cut = true;
+        }
+    }
+    return cut;
 }
 
 std::vector<int64_t> KernelGenerator::registers_of(ValueId v) const {
@@ -336,12 +367,13 @@ void KernelGenerator::emit_job(const Compute& compute, const TreePath& path, Sta
         job.overlapped = stays_in_flight(compute);
     else if (const auto loop = tree_.loops.find(scope_of(path)); loop != tree_.loops.end())
         job.overlapped = counters_.count(loop->first) != 0 && overlaps(*loop->second);
-    emit(job);
+    const auto out = buffer_of(p_.stages.primitives[compute.stage].outputs[0]);
+    emit(job, phase == StageJob::Phase::Whole && out && begun(*out));
 }
 
-void KernelGenerator::emit(const StageJob& job) {
+void KernelGenerator::emit(const StageJob& job, bool begun) {
     threads_write_ = threads_write_ || job.out.shared || (job.correction && job.correction->shared);
-    emit_stage(w_, v_, job);
+    emit_stage(w_, v_, job, begun);
 }
 
 std::string device_header() { return std::string(kDeviceCuda) + "\n" + kDeviceCommon; }

@@ -1,7 +1,9 @@
 #pragma once
 // The CUDA C++ of one kernel.
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "backend/cuda/barriers.h"
@@ -93,6 +95,8 @@ class KernelGenerator : gpu::Block {
     void begin_scope(const TreePath& path);
     void declare_registers(size_t buffer);
     std::vector<int64_t> registers_of(ValueId v) const;
+    /// Whether these registers have the identity of their sum in front of the first of the loops over parts of it.
+    bool begun(size_t buffer) const;
 
     // --- statements
 
@@ -101,7 +105,7 @@ class KernelGenerator : gpu::Block {
 
     void emit_compute(const Compute& compute, const TreePath& path);
     void emit_job(const Compute& compute, const TreePath& path, StageJob::Phase phase);
-    void emit(const StageJob& job);
+    void emit(const StageJob& job, bool begun = false);
 
     /// Element j of the buffer's memory is element origin + logical(j) of the tensor.
     /// `slot`: C++ for which copy of its buffer it is.
@@ -113,6 +117,10 @@ class KernelGenerator : gpu::Block {
     std::string map_of(const gpu::BoxCopy& boxes, ValueId tensor, int swizzle);
     std::string arrival(size_t buffer, const std::string& slot) const;
     void emit_boxes(const gpu::BoxCopy& boxes, const gpu::CopyJob& c, const std::string& slot);
+    /// Where TMA copies all Loads of a pipelined loop: the buffer whose mbarriers count the bytes of all of them.
+    std::optional<size_t> counting(const TileLoop& loop) const;
+    /// Emits those Loads of a step, with one thread and one announcement of bytes for all.
+    void boxes_of_step(const std::string& slot, const std::function<void()>& loads);
     /// Every copy of a buffer comes again and again: `arrived_...` has the parity of its next time as a bit.
     void wait_for_box(size_t buffer, const std::string& slot);
     void wait_for_boxes();
@@ -135,9 +143,12 @@ class KernelGenerator : gpu::Block {
     Variables v_;
     std::map<TreePath, Expr> counters_;  ///< of pipelined loops
     std::string scratch_;
-    bool threads_write_ = false;   ///< to shared memory
-    std::set<size_t> boxes_;       ///< buffers that TMA fills
-    std::vector<size_t> waiting_;  ///< those without a wait so far
+    bool threads_write_ = false;     ///< to shared memory
+    std::set<size_t> boxes_;         ///< buffers that TMA fills
+    std::set<size_t> waited_;        ///< those with a wait
+    std::vector<size_t> waiting_;    ///< those without a wait so far
+    std::optional<size_t> counted_;  ///< of the Loads that are emitted: counting()
+    int64_t box_bytes_ = 0;          ///< of boxes since that began
     std::vector<std::string> map_names_;
     std::string map_arguments_;
 };

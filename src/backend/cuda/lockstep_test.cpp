@@ -148,7 +148,7 @@ KernelText group_kernel(const std::string& name, const std::string& write, const
     {}
     float sum[2][2] = {{{{0, 0}}, {{0, 0}}}};
     {}
-    tw::multiply_group_f16_8<0, 0>(sum[0], sum[1], tw::cores<1024, 128>(s), tw::cores<128, 1024>(s + 1024));
+    tw::multiply_group_f16_8<0, 0>(sum[0], sum[1], tw::cores<1024, 128>(s, 0), tw::cores<128, 1024>(s, 1024));
     {}
     for (int i = 0; i < 4; ++i)
         tw::put(y, (t / 32 * 16 + t % 32 / 4 + i / 2 * 8) * 8 + t % 4 * 2 + i % 2, sum[i / 2][i % 2]);

@@ -162,9 +162,12 @@ TEST(CudaGroupText, HasTheCopyEngineBringSwizzledBoxes) {
     EXPECT_EQ(text.maps[1].swizzle, 128);
     EXPECT_THAT(text.text, HasSubstr("const TW_GRID_CONSTANT tw::TensorMap map_a, const TW_GRID_CONSTANT tw::TensorMap "
                                      "map_b) {"));
-    EXPECT_THAT(text.text, HasSubstr("tw::expect_bytes(s_arrivals + (0 + ahead), 16384);"));
+    // One thread copies both operands, whose bytes come at one mbarrier.
     EXPECT_THAT(text.text,
-                HasSubstr("tw::wait_arrival(s_arrivals + (3 + (step_k % 3)), arrived_3 >> (step_k % 3) & 1);"));
+                HasSubstr("if (elected) {\n                tw::expect_bytes(s_arrivals + (0 + ahead), 32768);"));
+    EXPECT_THAT(text.text,
+                HasSubstr("tw::wait_arrival(s_arrivals + (0 + (step_k % 3)), arrived_0 >> (step_k % 3) & 1);"));
+    EXPECT_THAT(text.text, Not(HasSubstr("arrived_3")));
     EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_128<0, 1>(r_c[2 * f + 0], r_c[2 * f + 1], "
                                      "tw::cores<16, 1024, 128>(s_a_at"));
     EXPECT_THAT(text.text, HasSubstr("tw::cores<1024, 8192, 128>(s_b_at"));

@@ -138,9 +138,9 @@ void StageValues::refuse_group(const std::string& why) const {
 }
 
 std::string StageValues::matrix_text(ScalarId factor, const Cores& c) {
-    return fmt::format("tw::cores<{}, {}{}>({} + {}{})", c.along, c.across,
+    return fmt::format("tw::cores<{}, {}{}>({}, {}{})", c.along, c.across,
                        c.swizzle == 0 ? "" : fmt::format(", {}", c.swizzle), job_.accesses[e_.body[factor].slot].object,
-                       v_.operand(c.first), c.swizzle == 0 ? "" : fmt::format(", {}", c.turned));
+                       v_.text(c.first), c.swizzle == 0 ? "" : fmt::format(", {}", c.turned));
 }
 
 /// The registers of both halves of the rows, from a column on.

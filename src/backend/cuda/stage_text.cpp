@@ -19,7 +19,8 @@ namespace {
 
 class StageText : public StageValues {
   public:
-    using StageValues::StageValues;
+    StageText(Writer& writer, Variables& variables, const StageJob& job, bool begun)
+        : StageValues(writer, variables, job), begun_(begun) {}
 
     void run() {
         w_->open("");
@@ -47,8 +48,10 @@ class StageText : public StageValues {
         if (!partial_) return;
         TW_CHECK(compute_type(job_.out.storage) == job_.out.storage && job_.out.storage == acc_type_,
                  "partial reductions are kept in the result, which has another type");
-        first_ = v_.fresh("first");
-        w_->line("const bool {} = {};", first_, first.empty() ? "true" : first);
+        if (!begun_) {
+            first_ = v_.fresh("first");
+            w_->line("const bool {} = {};", first_, first.empty() ? "true" : first);
+        }
         if (e_.epilogue.empty()) return;
         last_ = v_.fresh("last");
         w_->line("const bool {} = {};", last_, last.empty() ? "true" : last);
@@ -119,14 +122,17 @@ class StageText : public StageValues {
         if (!columns) mine_ = fmt::format("{} == 0", v_.name(lane_pair_));
         const int64_t at_once = job_.threads / takes;
         if (known && *part_.count <= at_once) {
-            if (*part_.count > 1) w_->line("const int {} = tw::thread() / {};", tile, takes);
+            if (*part_.count > 1) w_->line("const int {} = {};", tile, first_tile(takes));
             if (*part_.count == at_once) return 0;
             w_->open(fmt::format("if (tw::thread() < {})", *part_.count * takes));
         } else {
-            w_->open(fmt::format("for ({0} {1} = tw::thread() / {4}; {1} < {2}; {1} += {3})", v_.type(tile_), tile,
-                                 v_.text(count), at_once, takes));
+            w_->open(fmt::format("for ({0} {1} = {4}; {1} < {2}; {1} += {3})", v_.type(tile_), tile, v_.text(count),
+                                 at_once, first_tile(takes)));
         }
         return 1;
+    }
+    static std::string first_tile(int64_t threads) {
+        return threads == 128 ? "warpgroup" : fmt::format("tw::thread() / {}", threads);
     }
 
     // --- what becomes of them
@@ -197,10 +203,12 @@ class StageText : public StageValues {
         in_loops(mask_, [&] {
             std::string s = identity_of(e_.reducer, acc_type_);
             if (partial_) {
-                std::string inside = inside_condition();
-                if (quad_ && job_.out.in_registers && !mine_.empty())  // all four have it, it counts once
-                    inside += (inside.empty() ? "" : " && ") + mine_;
-                s = fmt::format("!{}{} ? {} : {}", first_, inside.empty() ? "" : " && " + inside, before(), s);
+                std::vector<std::string> counts;
+                if (!begun_) counts.push_back("!" + first_);
+                if (const std::string inside = inside_condition(); !inside.empty()) counts.push_back(inside);
+                // All four have it, it counts once.
+                if (quad_ && job_.out.in_registers && !mine_.empty()) counts.push_back(mine_);
+                s = counts.empty() ? before() : fmt::format("{} ? {} : {}", fmt::join(counts, " && "), before(), s);
             }
             w_->line("{} = {};", sum_here(), s);
         });
@@ -278,9 +286,12 @@ class StageText : public StageValues {
                 if (!inside.empty()) w_->open("if (" + inside + ")");
                 if (job_.correction) {
                     // A maximum that is found in one step corrects nothing.
-                    const std::string then = fmt::format("({} ? {} : {})", first_, sum_here(), out_element(job_.out));
+                    const std::string was = partial_ ? out_element(job_.out) : sum_here();
+                    const std::string then =
+                        partial_ && !begun_ ? fmt::format("({} ? {} : {})", first_, sum_here(), was) : was;
+                    const bool near = job_.rounds && acc_type_ == DType::F32;
                     put(*job_.correction,
-                        fmt::format("tw::correction({}, {})", partial_ ? then : sum_here(), sum_here()));
+                        fmt::format("tw::correction{}({}, {})", near ? "_near" : "", then, sum_here()));
                 }
                 store(sum_here());
                 if (!inside.empty()) w_->close();
@@ -297,11 +308,14 @@ class StageText : public StageValues {
     }
 
     bool partial_ = false, quad_ = false;  ///< sums in parts; sums of the four threads that share a row
+    const bool begun_;
     std::string first_, last_;
 };
 
 }  // namespace
 
-void emit_stage(Writer& out, Variables& variables, const StageJob& job) { StageText(out, variables, job).run(); }
+void emit_stage(Writer& out, Variables& variables, const StageJob& job, bool begun) {
+    StageText(out, variables, job, begun).run();
+}
 
 }  // namespace tilewright::cuda

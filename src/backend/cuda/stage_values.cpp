@@ -205,10 +205,16 @@ std::string StageValues::text(Item item) {
             break;
     }
     const auto operand = [&](ScalarId k) { return k ? use({false, k.value}) : std::string(); };
+    const bool near = job_.rounds && n.dtype == DType::F32, is_exp = scalar_op_info(n.op).cuda == "exp";
+    if (near && is_exp && (*body_)[n.a].op == ScalarOp::Sub) {
+        const ScalarNode& difference = (*body_)[n.a];
+        const std::string x = operand(difference.a);
+        return fmt::format("tw::exp_near({}, {})", x, operand(difference.b));
+    }
     const std::string a = operand(n.a), b = operand(n.b), c = operand(n.c);
     if (n.op == ScalarOp::Table) return table_text(n, a);
-    if (scalar_op_info(n.op).cuda == "exp" && n.dtype == DType::F32 && job_.rounds)
-        return fmt::format("tw::exp_near({})", a);
+    if (near && is_exp) return fmt::format("tw::exp_near({})", a);
+    if (near && n.op == ScalarOp::Div) return fmt::format("({} * tw::reciprocal({}))", a, b);
     return scalar_op(n.op, n.dtype, (*body_)[n.op == ScalarOp::Select ? n.b : n.a].dtype, a, b, c);
 }
 

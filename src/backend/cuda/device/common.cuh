@@ -202,6 +202,8 @@ template <class T>
 TW_DEVICE T correction(T before, T now) {
     return before == now ? T(1) : exp(before - now);
 }
+/// The same by exp_near.
+TW_DEVICE float correction_near(float before, float now) { return before == now ? 1.0f : exp_near(before - now); }
 
 // --- conversions
 

@@ -115,6 +115,18 @@ TW_DEVICE float exp_near(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x * 1.4426950408889634f));
     return value;
 }
+/// exp(x - y) likewise, with an error of (|x| + |y|) 2^-24 besides; the product of y is one instruction for all of a row.
+TW_DEVICE float exp_near(float x, float y) {
+    float value;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(::fmaf(x, 1.4426950408889634f, -(y * 1.4426950408889634f))));
+    return value;
+}
+/// 1 / x with a relative error of 2^-23.
+TW_DEVICE float reciprocal(float x) {
+    float value;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(value) : "f"(x));
+    return value;
+}
 
 template <class To, class From>
 TW_DEVICE To bitcast(From value) {
@@ -180,6 +192,15 @@ TW_DEVICE void begin_arrivals(unsigned long long* first, int count) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+/// One thread of the block, the same at every call, which all threads make. (The compiler knows that it is one, which it
+/// does not of thread() == 0: TMA's instructions then need no loop over threads.)
+TW_DEVICE bool elected() {
+    unsigned one;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(one));
+    return __shfl_sync(0xffffffffu, thread() / 32, 0) == 0 && one != 0;
+}
+/// thread() / 128, which the compiler then knows to be equal in a warp.
+TW_DEVICE int warpgroup() { return __shfl_sync(0xffffffffu, thread() / 128, 0); }
 /// One thread: so many bytes will come.
 TW_DEVICE void expect_bytes(unsigned long long* arrival, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at_shared(arrival)), "r"(bytes)
@@ -274,17 +295,21 @@ TW_DEVICE void fence_async() {
 #endif
 }
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-/// A descriptor: blocks of eight rows of 16 bytes, `along` bytes from one to the next along the sum, `across` across it.
-/// Swizzled, a row has 32, 64 or 128 bytes; where rows go along the sum `along` is not asked for, where they go across
-/// it `across` is from one row's end to the next columns. (PTX ISA, "Canonical layouts": the stride and leading offsets
-/// change places there.)
+/// A descriptor of the matrix from element `element` on: blocks of eight rows of 16 bytes, `along` bytes from one to the
+/// next along the sum, `across` across it. Swizzled, a row has 32, 64 or 128 bytes; where rows lie along the sum `along` is
+/// not used, where they lie across it `across` is from one row's end to the next columns. (PTX ISA, "Canonical layouts":
+/// the stride and leading offsets change places there.) The word that varies is one sum: address, element and `leading`
+/// are multiples of 16.
 template <int along, int across, int row = 0, class T>
-TW_DEVICE unsigned long long cores(const T* first, bool turned = false) {
-    const auto at = static_cast<unsigned long long>(__cvta_generic_to_shared(first));
+TW_DEVICE unsigned long long cores(const T* first, int element, bool turned = false) {
     const bool exchanged = row != 0 && turned;
-    const unsigned long long leading = exchanged ? across : along, stride = exchanged ? along : across;
-    const unsigned long long swizzle = row == 128 ? 1 : row == 64 ? 2 : row == 32 ? 3 : 0;
-    return (at & 0x3ffff) >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | swizzle << 62;
+    const unsigned leading = exchanged ? across : along, stride = exchanged ? along : across;
+    const unsigned swizzle = row == 128 ? 1 : row == 64 ? 2 : row == 32 ? 3 : 0;
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(first)) / 16 +
+                        static_cast<unsigned>(element) * static_cast<unsigned>(sizeof(T)) / 16;
+    unsigned long long descriptor;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(at + (leading / 16 << 16)), "r"(stride / 16 | swizzle << 30));
+    return descriptor;
 }
 /// The compiler moves nothing that is done with x across this.
 TW_DEVICE void settle(float& x) { asm volatile("" : "+f"(x)::"memory"); }

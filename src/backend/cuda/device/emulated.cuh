@@ -563,7 +563,6 @@ inline unsigned short to_bf16(float value) {
 }
 inline float maximum(float a, float b) { return a > b || a != a ? a : b; }
 inline float minimum(float a, float b) { return a < b || a != a ? a : b; }
-inline float exp_near(float x) { return exp2f(x * 1.4426950408889634f); }
 
 // --- copies that run beside the program: they write at any time from copy_async to wait_async
 

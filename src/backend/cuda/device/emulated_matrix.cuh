@@ -3,6 +3,12 @@
 
 namespace tw {
 
+inline float exp_near(float x) { return exp2f(x * 1.4426950408889634f); }
+inline float exp_near(float x, float y) { return exp2f(fmaf(x, 1.4426950408889634f, -(y * 1.4426950408889634f))); }
+inline float reciprocal(float x) { return 1 / x; }
+inline bool elected() { return thread() == 0; }
+inline int warpgroup() { return thread() / 128; }
+
 // --- matrix instructions of a warp, fragments as PTX lays them out
 
 namespace machine {
@@ -123,9 +129,12 @@ struct Cores {
     bool turned;
 };
 template <int along, int across, int row = 0, class T>
-Cores<T> cores(const Pointer<T>& first, bool turned = false) {
+Cores<T> cores(const Pointer<T>& first, int element, bool turned = false) {
     static_assert(along % 16 == 0 && across % 16 == 0 && along < (1 << 18) && across < (1 << 18), "a descriptor's");
-    return {first, along, across, row, turned};
+    // The addresses of both parts are divided by 16 one by one.
+    if (element * static_cast<int>(sizeof(T)) % 16 != 0)
+        machine::fail("multiplies from element %d behind %lld of %s on, which is not aligned", element, first.at, first.what);
+    return {first + element, along, across, row, turned};
 }
 
 inline void fence_async() { ++machine::running().fibers[thread()].fences; }
