@@ -168,6 +168,7 @@ help:
 # Ninja configures again by itself when a CMake file changes; this is the first time.
 build/build.ninja: | setup
 	@scripts/python_env.sh build
+	@scripts/gpu_tools.sh build
 	@cmake --preset release
 build-asan/build.ninja: | setup-tools
 	@cmake --preset asan

@@ -85,16 +85,20 @@ foreach(pattern IN LISTS patterns)
   list(APPEND TILEWRIGHT_RUNTIME_SOURCES ${found})
 endforeach()
 
-# tw_library(FOLDER [DEPS target-or-folder...] [LINK library...])
+# tw_library(FOLDER [DEPS target-or-folder...] [LINK library...] [APART sub-folder...])
 #
 # FOLDER is relative to src/. Every *.cpp in it that does not end in _test.cpp (sub-folders included, unless a sub-folder
 # is a library itself) becomes the static library tw_FOLDER; every *_test.cpp becomes part of FOLDER's test program.
-# DEPS are folders or imported targets that its headers use; LINK are used by its sources alone. Where some sources are
+# DEPS are folders or imported targets that its headers use; LINK are used by its sources alone; sources of APART belong
+# to another target. Where some sources are
 # the runtime library's, these are tw_FOLDER_runtime, which tw_FOLDER links.
 function(tw_library folder)
-  cmake_parse_arguments(ARG "" "" "DEPS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;LINK;APART" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
+  foreach(apart IN LISTS ARG_APART)
+    list(FILTER sources EXCLUDE REGEX "/${folder}/${apart}/")
+  endforeach()
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")

@@ -1,27 +1,14 @@
 #include "backend/cuda/lockstep.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "backend/cuda/device_text.h"
 #include "backend/cuda/scalar_text.h"
 #include "base/error.h"
 
-extern char** environ;
-
 namespace tilewright::cuda {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 /// tw::machine::Argument of device/run.cuh.
 struct LockstepTensor {
@@ -35,51 +22,6 @@ struct LockstepMap {
 };
 using Entry = const char* (*)(const LockstepTensor* tensors, const long long* names, const LockstepMap* maps,
                               long long blocks);
-
-/// A folder that goes with this object.
-class TemporaryFolder {
-  public:
-    TemporaryFolder() {
-        std::string pattern = (fs::temp_directory_path() / "tilewright-XXXXXX").string();
-        if (mkdtemp(pattern.data()) == nullptr)
-            throw RuntimeError(fmt::format("cannot create {}: {}", pattern, std::strerror(errno)));
-        path = pattern;
-    }
-    ~TemporaryFolder() {
-        std::error_code ignored;
-        fs::remove_all(path, ignored);
-    }
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-    fs::path path;
-};
-
-/// Runs a program to its end, what it says in `log`; its exit status, or 127 where there is none such.
-int run_program(const std::vector<std::string>& words, const fs::path& log) {
-    std::vector<char*> arguments;
-    for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_adddup2(&files, 1, 2);
-    pid_t child = 0;
-    const int failed = posix_spawnp(&child, arguments[0], &files, nullptr, arguments.data(), environ);
-    posix_spawn_file_actions_destroy(&files);
-    if (failed != 0) return 127;
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-std::string contents_of(const fs::path& path) {
-    std::ifstream in(path);
-    std::ostringstream s;
-    s << in.rdbuf();
-    return s.str();
-}
 
 /// What calls kernel k by the signature of Entry.
 std::string entry_text(const KernelText& kernel, size_t k) {
@@ -110,35 +52,11 @@ std::string entry_text(const KernelText& kernel, size_t k) {
 }  // namespace
 
 Lockstep::Lockstep(std::vector<KernelText> kernels, const LockstepOptions& options) : kernels_(std::move(kernels)) {
-    const TemporaryFolder folder;
-    const fs::path source = folder.path / "kernels.cpp", library = folder.path / "kernels.so",
-                   log = folder.path / "log";
-    {
-        std::ofstream out(source);
-        out << kDeviceEmulated << "\n" << kDeviceEmulatedMatrix << "\n" << kDeviceCommon << "\n" << kDeviceRun;
-        for (size_t k = 0; k < kernels_.size(); ++k) out << "\n" << kernels_[k].text << entry_text(kernels_[k], k);
-        if (!out.flush()) throw RuntimeError("cannot write " + source.string());
-    }
-    std::vector<std::string> words = {options.compiler, "-std=c++17", "-w", "-fPIC", "-shared", "-U_FORTIFY_SOURCE"};
-    words.insert(words.end(), options.flags.begin(), options.flags.end());
-    for (const char* w : {"-o", library.c_str(), source.c_str(), "-lm"}) words.emplace_back(w);
-    if (const int status = run_program(words, log); status != 0) {
-        if (status == 127)
-            throw RuntimeError(
-                fmt::format("kernels are emulated with the C++ compiler '{}', which cannot be run", options.compiler));
-        const std::string said = contents_of(log);
-        const size_t error = said.find("error:");
-        const size_t begin = error == std::string::npos ? 0 : said.rfind('\n', error) + 1;
-        throw RuntimeError(
-            fmt::format("'{}' refuses the text of a kernel: {}", options.compiler, said.substr(begin, 2000)));
-    }
-    void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) throw RuntimeError(fmt::format("cannot load emulated kernels: {}", dlerror()));
-    library_ = std::shared_ptr<void>(handle, [](void* h) { dlclose(h); });
-    for (size_t k = 0; k < kernels_.size(); ++k) {
-        entries_.push_back(dlsym(handle, fmt::format("tw_entry_{}", k).c_str()));
-        TW_CHECK(entries_.back() != nullptr, "emulated kernel {} has an entry", k);
-    }
+    std::string text = fmt::format("{}\n{}\n{}\n{}", kDeviceEmulated, kDeviceEmulatedMatrix, kDeviceCommon, kDeviceRun);
+    for (size_t k = 0; k < kernels_.size(); ++k) text += "\n" + kernels_[k].text + entry_text(kernels_[k], k);
+    const HostLibrary library(text, options);
+    for (size_t k = 0; k < kernels_.size(); ++k) entries_.push_back(library.find(fmt::format("tw_entry_{}", k)));
+    library_.emplace(library);
 }
 
 void Lockstep::run(size_t k, std::vector<Tensor>& tensors, const std::vector<int64_t>& names, int64_t blocks) const {
@@ -178,9 +96,8 @@ void Lockstep::run(size_t k, std::vector<Tensor>& tensors, const std::vector<int
     if (wrong != nullptr) throw RuntimeError(fmt::format("kernel '{}', {}", kernel.name, wrong));
 }
 
-std::vector<Tensor> Lockstep::run(size_t k, const Program& stages, const std::vector<Tensor>& inputs,
-                                  Bindings bindings) const {
-    const KernelText& kernel = kernels_.at(k);
+std::vector<Tensor> run_stages(const KernelText& kernel, const Program& stages, const std::vector<Tensor>& inputs,
+                               Bindings bindings, const KernelRun& run) {
     for (size_t i = 0; i < inputs.size(); ++i) {
         const Value& declared = stages.values[stages.inputs[i]];
         bind_shape(bindings, declared.shape, inputs[i].shape(), declared.name);
@@ -192,8 +109,16 @@ std::vector<Tensor> Lockstep::run(size_t k, const Program& stages, const std::ve
     for (const Var v : kernel.names) names.push_back(bindings.at(v));
     int64_t blocks = 1;
     for (const Expr& g : kernel.grid) blocks *= evaluate(g, bindings);
-    run(k, tensors, names, blocks);
+    run(tensors, names, blocks);
     return {tensors.begin() + static_cast<std::ptrdiff_t>(inputs.size()), tensors.end()};
+}
+
+std::vector<Tensor> Lockstep::run(size_t k, const Program& stages, const std::vector<Tensor>& inputs,
+                                  const Bindings& bindings) const {
+    return run_stages(kernels_.at(k), stages, inputs, bindings,
+                      [&](std::vector<Tensor>& tensors, const std::vector<int64_t>& names, int64_t blocks) {
+                          run(k, tensors, names, blocks);
+                      });
 }
 
 }  // namespace tilewright::cuda

@@ -11,18 +11,21 @@
 // parse no faster, and would be there for tests alone. What costs is the device header, half a second a translation
 // unit: many kernels share one.)
 
-#include <memory>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "backend/cuda/host_library.h"
 #include "backend/cuda/kernel.h"
 
 namespace tilewright::cuda {
 
-struct LockstepOptions {
-    std::string compiler = "c++";  ///< g++ or clang++, a path or a name
-    std::vector<std::string> flags = {"-O1"};
-};
+/// Runs a kernel on tensors, inputs then outputs, with these values of its names.
+using KernelRun = std::function<void(std::vector<Tensor>& tensors, const std::vector<int64_t>& names, int64_t blocks)>;
+/// The outputs of a kernel of these stages. `bindings`: symbols and scalars that the inputs' shapes do not bind.
+std::vector<Tensor> run_stages(const KernelText& kernel, const Program& stages, const std::vector<Tensor>& inputs,
+                               Bindings bindings, const KernelRun& run);
 
 class Lockstep {
   public:
@@ -33,13 +36,12 @@ class Lockstep {
     /// Runs kernel k on tensors, inputs and outputs as in KernelText::tensors; what stands in the outputs before counts
     /// for nothing. Throws RuntimeError that says what was wrong, and with which block and thread.
     void run(size_t k, std::vector<Tensor>& tensors, const std::vector<int64_t>& names, int64_t blocks) const;
-    /// The outputs of a kernel of these stages. `bindings`: symbols and scalars that the inputs' shapes do not bind.
     std::vector<Tensor> run(size_t k, const Program& stages, const std::vector<Tensor>& inputs,
-                            Bindings bindings = {}) const;
+                            const Bindings& bindings = {}) const;  ///< run_stages
 
   private:
     std::vector<KernelText> kernels_;
-    std::shared_ptr<void> library_;
+    std::optional<HostLibrary> library_;
     std::vector<void*> entries_;
 };
 
