@@ -60,7 +60,8 @@ struct StageJob {
     /// Finish, behind the loops, makes the result of it.
     enum class Phase : uint8_t { Whole, Steps, Finish };
     Phase phase = Phase::Whole;
-    /// Exponentials may have an error of |x| 2^-24, since products of the kernel round their operands to 2^-11 or more.
+    /// Exponentials may have an error of |x| 2^-24 and quotients one of 2^-22, since products of the kernel round their
+    /// operands to 2^-11 or more.
     bool rounds = false;
     bool async = false;       ///< a copy that may still be under way when the statement is through
     bool overlapped = false;  ///< products of a warpgroup may go on behind the statement, until the next one's end
