@@ -121,5 +121,23 @@ TEST(Composition, normalisation_folds_into_the_convolution) {
 )");
 }
 
+// x[rows[i]] + 0: what the index reads stays.
+TEST(Composition, a_gathered_operand_keeps_its_indices) {
+    Program p = parse_sound(R"(program gathered {
+  input x: f32[4, 5]
+  input rows: i64[3]
+  g: f32[3] = [3] @1 where @0 = rows[i0], @1 = x[@0, 2]
+  z: f32[3] = [3] add(@0, 0.0) where @0 = g[i0]
+  output z
+})");
+    EXPECT_EQ(text(rewritten(p, "fold_affine_chain", "z")), R"(program gathered {
+  input x: f32[4, 5]
+  input rows: i64[3]
+  z: f32[3] = [3] @1 where @0 = rows[i0], @1 = x[@0, 2]
+  output z
+}
+)");
+}
+
 }  // namespace
 }  // namespace tilewright

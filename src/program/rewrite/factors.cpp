@@ -375,8 +375,9 @@ void fold_affine_chain(const RewriteContext& context, PrimitiveId at, std::vecto
 
     PatchWriter patch(context, at);
     ExprWriter w(e.extents, e.spatial);
-    const Access& x = e.accesses[*variable];
-    ScalarId root = w.read(x.value, context.value(x.value).dtype, x.index, x.valid, x.fill);
+    ScalarBody read;
+    read.set_root(read.access(*variable, context.value(e.accesses[*variable].value).dtype));
+    ScalarId root = w.copy(e, read, plain_axes(e.spatial));  // an index of it may read other accesses
     if (affine->scales)
         root = w.body().binary(ScalarOp::Mul, root, as_constant(patch, w, e, affine->scale, t, "scale"));
     if (!affine->shift.empty())
