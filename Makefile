@@ -48,6 +48,18 @@ tool: setup build/build.ninja
 test: build
 	@$(CTEST) --test-dir build
 
+## torch-test: install PyTorch (2 GB, build/torch) and run the tests of torch.compile(backend="tilewright")
+.PHONY: torch-test torch-bench
+torch-test: build
+	@scripts/torch_env.sh build
+	@cd python/tests && PYTHONPATH=../../build/python TILEWRIGHT_TOOL=../../$(TILEWRIGHT) PYTHONDONTWRITEBYTECODE=1 \
+	    ../../build/torch/bin/python -m unittest test_torch
+
+## torch-bench: the same, and time 13 models beside eager and Inductor (TORCH_BENCH=options of bench/torch_compile.py)
+torch-bench: build
+	@scripts/torch_env.sh build
+	@PYTHONPATH=build/python build/torch/bin/python bench/torch_compile.py $(TORCH_BENCH)
+
 # LLVM sets a signal stack of its own in threads that link, which AddressSanitizer would free: use_sigaltstack=0.
 ## asan: every test under AddressSanitizer and UndefinedBehaviorSanitizer
 .PHONY: asan

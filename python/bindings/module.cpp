@@ -179,12 +179,15 @@ void bind_runner(nb::module_& m) {
         .def("new_kv_cache", &Runner::new_cache, nb::arg("rows"))
         .def("run_bound", &Runner::run_bound, nb::arg("inputs"), nb::arg("targets"),
              nb::arg("terminate").none() = nb::none())
+        .def("run_addresses", &Runner::run_addresses, nb::arg("inputs"), nb::arg("input_shapes").none(),
+             nb::arg("outputs"), nb::arg("output_shapes"))
         .def("time", &Runner::time, nb::arg("feeds"), nb::arg("warmup"), nb::arg("iterations"));
 }
 
 }  // namespace
 
 NB_MODULE(_tilewright, m) {
+    nb::set_leak_warnings(false);  // what caches of torch hold lives until the process ends
     m.doc() = "Tilewright's C++ interface. Use the package tilewright, which wraps it.";
     nb::register_exception_translator(translate);
     bind_options(m);

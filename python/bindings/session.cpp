@@ -25,6 +25,31 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
     return "[" + text + "]";
 }
 
+std::int64_t integer_of(PyObject* number) {
+    const long long value = PyLong_AsLongLong(number);
+    if (value == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+    return value;
+}
+
+std::vector<std::int64_t> shape_of(nb::handle given) {
+    if (!PyTuple_Check(given.ptr())) throw nb::type_error("a shape is not a tuple");
+    std::vector<std::int64_t> shape(static_cast<std::size_t>(PyTuple_GET_SIZE(given.ptr())));
+    for (std::size_t d = 0; d < shape.size(); ++d)
+        shape[d] = integer_of(PyTuple_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(d)));
+    return shape;
+}
+
+/// Memory of the caller as a tensor.
+tw::Tensor tensor_at(nb::handle address, tilewright_dtype dtype, std::vector<std::int64_t> shape) {
+    tw::Tensor t;
+    t.dtype = dtype;
+    t.shape = std::move(shape);
+    t.bytes = tilewright_dtype_size(dtype);
+    for (const std::int64_t d : t.shape) t.bytes *= static_cast<std::size_t>(d);
+    t.data = reinterpret_cast<void*>(integer_of(address.ptr()));
+    return t;
+}
+
 }  // namespace
 
 /// The use of a session by one run.
@@ -248,6 +273,25 @@ nb::list Runner::run_bound(nb::sequence inputs, nb::sequence given_targets, cons
         list.append(result[i].is_valid() ? result[i] : nb::none());
     }
     return list;
+}
+
+void Runner::run_addresses(nb::list inputs, nb::handle input_shapes, nb::list outputs, nb::sequence output_shapes) {
+    if (nb::len(inputs) != inputs_.size() || nb::len(outputs) != outputs_.size())
+        refuse("expected " + std::to_string(inputs_.size()) + " inputs and " + std::to_string(outputs_.size()) +
+               " outputs");
+    Feeds feeds;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        const tw::Io& io = inputs_[i];
+        std::vector<std::int64_t> shape = io.dims;
+        if (!input_shapes.is_none()) shape = shape_of(input_shapes[i]);
+        for (const std::int64_t d : shape)
+            if (d < 0) refuse("the shape of input " + quoted(io.name) + " is not given");
+        feeds.tensors.push_back(tensor_at(inputs[i], io.dtype, std::move(shape)));
+    }
+    std::vector<Target> targets(outputs_.size());
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+        targets[i] = {true, true, tensor_at(outputs[i], outputs_[i].dtype, shape_of(output_shapes[i]))};
+    run(feeds, targets, nullptr);
 }
 
 std::vector<double> Runner::time(nb::dict by_name, int warmup, int iterations) {

@@ -47,6 +47,10 @@ class Runner {
     /// writable array: the output is written to it. Returns an array or None per output.
     nb::list run_bound(nb::sequence inputs, nb::sequence targets, const Flag* terminate);
 
+    /// Runs on memory of the caller. `inputs`, `outputs`: addresses by position. `input_shapes`: tuples, or None if all
+    /// declared dimensions are numbers. `output_shapes`: tuples; a run whose outputs have others is an error.
+    void run_addresses(nb::list inputs, nb::handle input_shapes, nb::list outputs, nb::sequence output_shapes);
+
     /// The seconds that each of `iterations` runs took, after `warmup` others.
     std::vector<double> time(nb::dict feeds, int warmup, int iterations);
 

@@ -107,6 +107,21 @@ class Memory(unittest.TestCase):
             self.assertEqual(binding.get_outputs()[0].data_ptr(), target.ctypes.data)
             self.assertEqual(binding.copy_outputs_to_cpu()[0].ctypes.data, target.ctypes.data)
 
+    def test_runs_on_addresses(self):
+        run = tw.compile(models.sum_and_relu())._runner.run_addresses
+        x, y = np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([[-2, -2, -2]], np.float32)
+        total, positive = np.zeros((2, 2, 3), np.float32)
+        addresses = [[a.ctypes.data for a in arrays] for arrays in ((x, y), (total, positive))]
+        run(addresses[0], [x.shape, y.shape], addresses[1], [x.shape, x.shape])
+        np.testing.assert_array_equal(total, x + y)
+        np.testing.assert_array_equal(positive, np.maximum(x + y, 0))
+        with self.assertRaisesRegex(tw.InvalidArgument, "output 'sum' has shape .3, 2., and the output has shape .2, 3."):
+            run(addresses[0], [x.shape, y.shape], addresses[1], [(3, 2), x.shape])
+        with self.assertRaisesRegex(tw.InvalidArgument, "the shape of input 'x' is not given"):
+            run(addresses[0], None, addresses[1], [x.shape, x.shape])
+        with self.assertRaisesRegex(tw.InvalidArgument, "expected 2 inputs and 2 outputs"):
+            run(addresses[0], None, [], [])
+
     def test_an_output_may_replace_its_input(self):
         session = tw.compile(models.transposed())
         x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
