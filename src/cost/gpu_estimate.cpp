@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
+#include "program/analysis/access.h"
 #include "program/analysis/dynamic.h"
 #include "tile/gpu_block.h"
 #include "tile/gpu_memory.h"
+#include "tile/live_steps.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
 
@@ -91,7 +94,45 @@ class Model {
         return n;
     }
     double trips_of(const TreePath& s) const {
-        return over_loops(s, [](const TileLoop&, double trips) { return trips; });
+        double n = over_loops(s, [](const TileLoop&, double trips) { return trips; });
+        for (size_t k = 1; k < s.size(); ++k)
+            n *= live_share(TreePath(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(k)));
+        return n;
+    }
+    /// The share of a loop's steps that run (tile/live_steps.h), on average over the blocks of rows around it.
+    double live_share(const TreePath& loop) const {
+        const TileLoop& l = *tree_.loops.at(loop);
+        if (l.parallel) return 1;
+        const auto [it, is_new] = live_.try_emplace(loop, 1.0);
+        if (!is_new) return it->second;
+        const std::vector<Expr> conditions = live_conditions(p_, tree_, loop);
+        if (conditions.empty()) return 1;
+        std::vector<AxisBounds> ranges;
+        for (const Expr& extent : tree_.extents.at({})) ranges.push_back({0, Expr(assumed_extent(extent, bindings_))});
+        // Blocks of the axis that the conditions move along.
+        const TileLoop* rows = nullptr;
+        for (size_t k = 1; k < loop.size(); ++k) {
+            const TileLoop* around =
+                tree_.loops.at(TreePath(loop.begin(), loop.begin() + static_cast<std::ptrdiff_t>(k)));
+            if (index_uses(conditions, around->axis)) rows = around;
+        }
+        constexpr int64_t kMostBlocks = 64;
+        const int64_t extent = rows == nullptr ? 1 : ranges[rows->axis].hi.constant(),
+                      step = rows == nullptr ? 1 : rows->step;
+        const int64_t blocks = (extent + step - 1) / step, every = (blocks + kMostBlocks - 1) / kMostBlocks;
+        const int64_t length = ranges[l.axis].hi.constant();
+        double ran = 0, all = 0;
+        for (int64_t b = 0; b < blocks; b += every) {
+            if (rows != nullptr) ranges[rows->axis] = {Expr(b * step), Expr(std::min(extent, (b + 1) * step))};
+            const LiveRange live = live_range(conditions, l.axis, ranges);
+            const auto at = [&](const std::optional<Expr>& e, int64_t otherwise) {
+                return e && e->is_constant() ? std::clamp<int64_t>(e->constant(), 0, length) : otherwise;
+            };
+            const int64_t begin = at(live.begin, 0) / l.step, end = (at(live.end, length) + l.step - 1) / l.step;
+            ran += static_cast<double>(std::max<int64_t>(1, end - begin));
+            all += static_cast<double>((length + l.step - 1) / l.step);
+        }
+        return it->second = ran / all;
     }
     double parallel_trips(const TreePath& s) const {
         return over_loops(s, [](const TileLoop& l, double trips) { return l.parallel ? trips : 1; });
@@ -147,6 +188,7 @@ class Model {
     const GpuTarget& target_;
     const Bindings& bindings_;
     const Walk tree_;
+    mutable std::map<TreePath, double> live_;
 };
 
 double product_of(const std::vector<int64_t>& tile, size_t count) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cost/annotate_options.h"
+#include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
 #include "program/constant_transform.h"
 #include "schedule/chain/search.h"
@@ -223,11 +224,28 @@ bool has_matrix_product(const Program& stages, const Target& target) {
     });
 }
 
+/// The precision of a chain's products: where all of their operands are stored in one type of 16 bits, they are
+/// multiplied in that type, wherever in the kernel an operand is rounded to it.
+Precision precision_of(const Program& stages, const Scheduling& how) {
+    if (how.precision != Precision::F32) return how.precision;
+    std::set<DType> types;
+    for (const Primitive& p : stages.primitives) {
+        const TensorExpr* e = p.expr();
+        const auto product = e != nullptr && chain::is_link(*e) ? contraction(*e) : std::nullopt;
+        if (!product) continue;
+        for (const Contraction::Factor& f : product->factors)
+            types.insert(stages.values[e->accesses[*f.slot].value].dtype);
+    }
+    if (types == std::set<DType>{DType::F16}) return Precision::F16;
+    if (types == std::set<DType>{DType::BF16}) return Precision::BF16;
+    return Precision::F32;
+}
+
 }  // namespace
 
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
     if (!how.estimated() || has_matrix_product(stages, how.target)) return std::nullopt;
-    const auto c = chain::make_chain(stages);
+    const auto c = chain::make_chain(how.target.gpu ? chain::unrounded(stages) : stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
     if (how.kind == SchedulerKind::Search && how.measures() && how.estimates) {
         std::vector<TileProgram> all;
@@ -239,7 +257,7 @@ std::optional<TileProgram> make_chain_schedule(const Program& stages, const Sche
     chain::SearchOptions options;
     options.seed = how.seed;
     options.costs = how.costs.get();
-    if (how.target.gpu) return gpu_chain_schedule(*c, how.target, how.precision, options);
+    if (how.target.gpu) return gpu_chain_schedule(*c, how.target, precision_of(stages, how), options);
     chain::SearchResult found = chain::search(*c, how.target, options);
     if (found.top.empty()) return std::nullopt;
     return std::move(found.top[0].program);

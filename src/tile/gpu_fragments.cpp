@@ -126,7 +126,7 @@ std::optional<StagePoints::Fragments> StagePoints::fragments(uint32_t slot, size
 }
 
 std::optional<StagePoints::Cores> StagePoints::cores(ScalarId factor, size_t across, Expr across_begin, int64_t count,
-                                                     Expr sum_begin) {
+                                                     Expr sum_begin, bool paired) {
     const MatrixUnit& u = *job_.micro->matrix;
     const ScalarNode& node = e_.body[factor];
     if (node.op != ScalarOp::Access) return std::nullopt;
@@ -135,7 +135,8 @@ std::optional<StagePoints::Cores> StagePoints::cores(ScalarId factor, size_t acr
     if (!place.shared || !place.filled || place.unfinished ||
         !(halves ? takes_stored(place.storage) : place.storage == DType::F32))
         return std::nullopt;
-    if (place.swizzle != 0) return swizzled_cores(node.slot, across, across_begin, count, sum_begin);
+    if (place.swizzle != 0)
+        return paired ? std::nullopt : swizzled_cores(node.slot, across, across_begin, count, sum_begin);
     const int64_t size = static_cast<int64_t>(byte_size(place.storage)), row = 16 / size;
     const Expr i = vars_.add("block", {Expr(0), Expr(count / 8 - 1)}), j = vars_.add("half", {Expr(0), Expr(1)});
     const Expr r = vars_.add("row", {Expr(0), Expr(7)}), e = vars_.add("inside", {Expr(0), Expr(row - 1)});
@@ -143,7 +144,8 @@ std::optional<StagePoints::Cores> StagePoints::cores(ScalarId factor, size_t acr
         if (turned && !halves) continue;  // there is no such instruction
         std::vector<Expr> point = raw_;
         point[across] = vars_.simplified(job_.ranges[across].lo + across_begin + i * 8 + (turned ? e : r));
-        point[u.sum] = vars_.simplified(job_.ranges[u.sum].lo + sum_begin + (turned ? j * 8 + r : j * row + e));
+        const Expr along_sum = turned ? j * 8 + r : paired ? e * 2 + j : j * row + e;
+        point[u.sum] = vars_.simplified(job_.ranges[u.sum].lo + sum_begin + along_sum);
         const auto index = index_in_box(node.slot, point);
         if (!index) continue;
         Expr rest = offset(place, *index);

@@ -38,8 +38,10 @@ struct AxisRange {
     Expr most;    ///< hi - lo is at most this, which is over symbols and scalars
     Expr total;   ///< the axis' whole extent
     bool whole = true;
+    /// Where the loops over it begin and end: at 0 and `total`, but for steps that are left out (tile/live_steps.h).
+    Expr begin, end;
 
-    static AxisRange of(Expr extent) { return {0, extent, extent, extent, true}; }
+    static AxisRange of(Expr extent) { return {0, extent, extent, extent, true, 0, extent}; }
     /// A loop with that step over it has one step at most.
     bool covered_by(int64_t step) const { return most.is_constant() && most.constant() <= step; }
 };

@@ -180,11 +180,9 @@ class Choice {
         return true;
     }
 
-    /// Whether the access is in the right factor, whose columns lie in other threads than those of the result; the same
-    /// holds for a warpgroup's tf32 operands.
+    /// Whether the access is in the right factor, whose columns lie in other threads than those of the result.
     bool in_right_factor(PrimitiveId t, size_t slot) const {
         if (!matrix(t)) return false;
-        if (matrix(t)->group() && matrix(t)->type == MatrixType::TF32) return true;
         const TensorExpr& e = expr(t);
         ScalarBody right = e.body;
         right.set_root(matrix_factors(e, *matrix(t))->right);

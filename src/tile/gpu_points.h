@@ -222,7 +222,10 @@ class StagePoints {
     };
     /// Nothing where the operand does not lie so. `count`: points across, from `across_begin` on, of `sum_begin` and
     /// the rest of an instruction's.
-    std::optional<Cores> cores(ScalarId factor, size_t across, Expr across_begin, int64_t count, Expr sum_begin);
+    /// `paired`: along the sum, numbers 2 t and 2 t + 1 lie at t and t + 4 of eight (tf32 words of a left operand in
+    /// registers, whose thread has pairs of columns of the product before).
+    std::optional<Cores> cores(ScalarId factor, size_t across, Expr across_begin, int64_t count, Expr sum_begin,
+                               bool paired = false);
     /// The same of rows that are swizzled.
     std::optional<Cores> swizzled_cores(uint32_t slot, size_t across, Expr across_begin, int64_t count, Expr sum_begin);
     /// The index of an access there, where it may be read at this point.

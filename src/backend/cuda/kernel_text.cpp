@@ -180,18 +180,22 @@ void KernelGenerator::tile_loop(const TileLoop& loop, const TreePath& path) {
     const AxisRange outer = ranges_[loop.axis];
     const bool once = outer.covered_by(loop.step);
     if (!once) {
-        const Expr length = v_.simplified(outer.hi - outer.lo);
         const Expr counter = v_.add("step_" + p_.axes[loop.axis].name, {Expr(0), ceil_div(outer.most, loop.step) - 1});
-        if (loop.stages > 1) run_ahead(loop, path, outer, length);
-        w_.open(fmt::format("for ({0} {1} = 0; {2} < {3}; ++{1})", v_.type(counter), v_.name(counter),
-                            v_.text(counter * loop.step), v_.text(length)));
+        const Steps steps = live_steps(loop, path, outer);
+        if (loop.stages > 1) run_ahead(loop, path, outer, steps);
+        w_.open(fmt::format("for ({0} {1} = {2}; {3}; ++{1})", v_.type(counter), v_.name(counter), v_.text(steps.first),
+                            exists(counter, loop, steps)));
         if (loop.stages > 1) counters_[path] = counter;
         ranges_[loop.axis] = narrowed(outer, counter, loop.step, v_);
+        if (steps.count) {
+            ranges_[loop.axis].begin = v_.simplified(steps.first * loop.step);
+            ranges_[loop.axis].end = v_.simplified(min(outer.total, *steps.count * loop.step));
+        }
         v_.call(ranges_[loop.axis].hi, "end_" + p_.axes[loop.axis].name, w_);
     }
     begin_scope(path);
     if (!once && loop.stages > 1)
-        pipelined_body(loop, path, outer);
+        pipelined_body(loop, path, outer, live_.at(path));
     else
         statements(loop.body, path);
     if (!once) {
@@ -238,12 +242,44 @@ std::string KernelGenerator::copy_name(size_t buffer, const std::string& copy) {
     return name;
 }
 
-void KernelGenerator::run_ahead(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr length) {
+KernelGenerator::Steps KernelGenerator::live_steps(const TileLoop& loop, const TreePath& path, const AxisRange& outer) {
+    Steps steps;
+    steps.length = v_.simplified(outer.hi - outer.lo);
+    std::vector<AxisBounds> ranges;
+    for (const AxisRange& r : ranges_) ranges.push_back({r.lo, r.hi});
+    const LiveRange live = outer.whole ? live_range(live_conditions(p_, tree_, path), loop.axis, ranges) : LiveRange();
+    if (live.end || live.begin) {
+        const std::string name = "steps_" + p_.axes[loop.axis].name;
+        const Expr most = ceil_div(outer.most, loop.step);
+        const Expr end = live.end ? min(steps.length, max(*live.end, 1)) : steps.length;
+        const Expr count = v_.add(name, {Expr(0), most});
+        w_.line("const {} {} = {};  // others are masked", v_.type(count), v_.name(count),
+                v_.text(v_.simplified(ceil_div(end, loop.step))));
+        steps.count = count;
+        if (live.begin) {
+            steps.first = v_.add("first_" + p_.axes[loop.axis].name, {Expr(0), most - 1});
+            w_.line("const {} {} = {};", v_.type(steps.first), v_.name(steps.first),
+                    v_.text(max(min(floor_div(max(*live.begin, 0), loop.step), count - 1), 0)));
+        }
+    }
+    live_.insert_or_assign(path, steps);
+    return steps;
+}
+
+std::string KernelGenerator::exists(Expr step, const TileLoop& loop, const Steps& steps) const {
+    if (steps.count) return fmt::format("{} < {}", v_.text(step), v_.text(*steps.count));
+    return fmt::format("{} < {}", v_.text(step * loop.step), v_.text(steps.length));
+}
+
+void KernelGenerator::run_ahead(const TileLoop& loop, const TreePath& path, const AxisRange& outer,
+                                const Steps& steps) {
     const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
-    const std::string name = v_.name(ahead);
-    w_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", name, steps_ahead(loop)));
-    w_.open(fmt::format("if ({} < {})", v_.text(ahead * loop.step), v_.text(length)));
-    copies_of_step(loop, path, outer, ahead, name);
+    const std::string name = v_.name(ahead), first = v_.text(steps.first);
+    const bool from_0 = steps.first.is_constant(0);
+    w_.open(fmt::format("for (int {0} = {1}; {0} < {2}{3}; ++{0})", name, first, from_0 ? "" : first + " + ",
+                        steps_ahead(loop)));
+    w_.open(fmt::format("if ({})", exists(ahead, loop, steps)));
+    copies_of_step(loop, path, outer, ahead, from_0 ? name : fmt::format("({} % {})", name, loop.stages));
     w_.close();
     if (copies_by_threads(loop)) w_.add("tw::commit_async();");
     w_.close();
@@ -256,8 +292,9 @@ bool KernelGenerator::copies_by_threads(const TileLoop& loop) const {
     });
 }
 
-void KernelGenerator::pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer) {
-    const Expr counter = counters_.at(path), length = v_.simplified(outer.hi - outer.lo);
+void KernelGenerator::pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer,
+                                     const Steps& steps) {
+    const Expr counter = counters_.at(path);
     if (copies_by_threads(loop)) w_.line("tw::wait_async<{}>();", steps_ahead(loop) - 1);
     const auto counts = counting(loop);
     for (const Stmt& s : loop.body)
@@ -270,7 +307,7 @@ void KernelGenerator::pipelined_body(const TileLoop& loop, const TreePath& path,
     w_.open("");
     const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
     w_.line("const {} {} = {} + {};", v_.type(ahead), v_.name(ahead), v_.name(counter), steps_ahead(loop));
-    w_.open(fmt::format("if ({} < {})", v_.text(ahead * loop.step), v_.text(length)));
+    w_.open(fmt::format("if ({})", exists(ahead, loop, steps)));
     copies_of_step(loop, path, outer, ahead, fmt::format("({} % {})", v_.name(ahead), loop.stages));
     w_.close();
     if (copies_by_threads(loop)) w_.add("tw::commit_async();");
@@ -343,7 +380,7 @@ std::string KernelGenerator::is_final(PrimitiveId stage) const {
     for (size_t k = p_.stages.primitives[stage].expr()->spatial; k < p_.stage_axes[stage].size(); ++k) {
         const AxisRange& r = ranges_[p_.stage_axes[stage][k]];
         if (r.whole) continue;
-        s += fmt::format("{}{} == {}", s.empty() ? "" : " && ", v_.text(r.hi), v_.text(r.total));
+        s += fmt::format("{}{} == {}", s.empty() ? "" : " && ", v_.text(r.hi), v_.text(r.end));
     }
     return s;
 }

@@ -12,6 +12,7 @@
 #include "cost/annotate_options.h"
 #include "tile/gpu_block.h"
 #include "tile/gpu_boxes.h"
+#include "tile/live_steps.h"
 
 namespace tilewright::cuda {
 
@@ -85,11 +86,22 @@ class KernelGenerator : gpu::Block {
     /// Declares a name for one copy of a buffer.
     std::string copy_name(size_t buffer, const std::string& copy);
 
-    void run_ahead(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr length);
+    /// The steps of a loop that run: all, or without those whose points are masked out (tile/live_steps.h), at least
+    /// one in any case.
+    struct Steps {
+        Expr length;                ///< points of the loop's axis
+        Expr first = 0;             ///< number of the first step
+        std::optional<Expr> count;  ///< one more than the number of the last; nothing: the steps of `length`
+    };
+    Steps live_steps(const TileLoop& loop, const TreePath& path, const AxisRange& outer);
+    /// C++ for whether the step with this number runs.
+    std::string exists(Expr step, const TileLoop& loop, const Steps& steps) const;
+
+    void run_ahead(const TileLoop& loop, const TreePath& path, const AxisRange& outer, const Steps& steps);
     /// Whether some of its Loads are no boxes. They have been emitted once.
     bool copies_by_threads(const TileLoop& loop) const;
 
-    void pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer);
+    void pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer, const Steps& steps);
 
     /// Enters the scope, and declares the registers that live in it.
     void begin_scope(const TreePath& path);
@@ -142,6 +154,7 @@ class KernelGenerator : gpu::Block {
     Writer w_ = Writer().inner(1);
     Variables v_;
     std::map<TreePath, Expr> counters_;  ///< of pipelined loops
+    std::map<TreePath, Steps> live_;     ///< of the loops that have been opened
     std::string scratch_;
     bool threads_write_ = false;     ///< to shared memory
     std::set<size_t> boxes_;         ///< buffers that TMA fills

@@ -166,7 +166,8 @@ void StageValues::group_instructions(const GroupProduct& p, const std::optional<
     for (int64_t column = 0; column < span;) {
         int64_t n = 256;
         while (n > span - column) n /= 2;
-        const auto right = cores(p.right, u.columns, p.right_begin + column, n, p.sum_begin + g * p.unit);
+        const auto right = cores(p.right, u.columns, p.right_begin + column, n, p.sum_begin + g * p.unit,
+                                 words && u.type == MatrixType::TF32);
         if (!right) refuse_group("its right operand lies otherwise than its instruction has it");
         if (!group_reads_zeros(p, p.right)) refuse_group("behind the end of its sum there is more than zeros");
         std::vector<std::string> arguments = group_sums(p, others, column);
@@ -208,8 +209,6 @@ void StageValues::multiply_group() {
     const bool in_place = left.op == ScalarOp::Access && reading(left.slot).by == OperandRead::By::Place;
     if (in_place && !p.left_in_place) refuse_group("its left operand lies otherwise than its instruction has it");
     if (in_place && !group_reads_zeros(p, p.left)) refuse_group("behind the end of its sum there is more than zeros");
-    if (!in_place && u.type == MatrixType::TF32)
-        refuse_group("its left operand lies otherwise than its instruction has it");
     if (in_place) w_->add("tw::begin_products();");
     if (!p.part)
         w_->open("");

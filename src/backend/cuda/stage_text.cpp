@@ -42,8 +42,8 @@ class StageText : public StageValues {
             const auto both = [](std::string& s, const std::string& condition) {
                 s += (s.empty() ? "" : " && ") + condition;
             };
-            if (!r.lo.is_constant(0)) both(first, fmt::format("{} == 0", v_.text(r.lo)));
-            if (!(r.hi == r.total)) both(last, fmt::format("{} == {}", v_.text(r.hi), v_.text(r.total)));
+            if (!(r.lo == r.begin)) both(first, fmt::format("{} == {}", v_.text(r.lo), v_.text(r.begin)));
+            if (!(r.hi == r.end)) both(last, fmt::format("{} == {}", v_.text(r.hi), v_.text(r.end)));
         }
         if (!partial_) return;
         TW_CHECK(compute_type(job_.out.storage) == job_.out.storage && job_.out.storage == acc_type_,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/union_find.h"
@@ -271,6 +272,15 @@ Program factored(const Program& stages) {
     while (widen_sums(out)) {
     }
     return out;
+}
+
+Program unrounded(Program p) {
+    const std::set<ValueId> given(p.outputs.begin(), p.outputs.end());
+    for (const Primitive& s : p.primitives)
+        for (const ValueId v : s.outputs)
+            if (const DType t = p.values[v].dtype; (t == DType::F16 || t == DType::BF16) && given.count(v) == 0)
+                p.values[v].dtype = DType::F32;
+    return p;
 }
 
 std::optional<KernelAxes> identify_axes(const Program& p) {

@@ -43,6 +43,12 @@ bool is_link(const TensorExpr& e);
 /// so that the sum does not depend on the complete s. Heads that share keys become rows (groups.h).
 Program factored(const Program& stages);
 
+/// The stages, of which values of 16 bits that no other kernel reads become f32: they stay on the chip, where rounding
+/// saves nothing. A softmax whose division rounds,
+///     q: f16 = p / s;  e = sum_n q v    ->    q: f32 = p / s;  e = sum_n q v
+/// is then one that `factored` can split.
+Program unrounded(Program stages);
+
 /// The kernel's stages, factored, as a chain. Nothing where there are fewer than two links (one link is enough where
 /// the chain has statistics of the rows that it multiplies, as a normalisation before a product), where the stages are
 /// not all connected, or where two axes of one stage are identified.

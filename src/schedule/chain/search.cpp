@@ -38,8 +38,12 @@ class Search {
                         rows * ways.row_unit < c.extents[c.tiled[i]])
                         space_.sizes[i].push_back(rows * ways.row_unit);
             }
-            std::sort(space_.sizes[i].begin(), space_.sizes[i].end());
-            space_.sizes[i].erase(std::unique(space_.sizes[i].begin(), space_.sizes[i].end()), space_.sizes[i].end());
+            tidy(space_.sizes[i]);
+        }
+        for (size_t i = 0; i < c.tiled.size(); ++i) {
+            for (const int64_t n : ways.also)
+                if (c.open[c.tiled[i]] || n < c.extents[c.tiled[i]]) space_.sizes[i].push_back(n);
+            tidy(space_.sizes[i]);
         }
     }
 
@@ -90,6 +94,11 @@ class Search {
     }
 
   private:
+    static void tidy(std::vector<int64_t>& sizes) {
+        std::sort(sizes.begin(), sizes.end());
+        sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+    }
+
     void each_choice(const TilingExpression& e, const std::function<void(const Candidate&)>& f) const {
         std::vector<size_t> at(space_.sizes.size(), 0);
         for (bool more = true; more;) {

@@ -46,6 +46,8 @@ struct Ways {
     /// The bytes of a candidate that count against `capacity`; empty: every tile once (TileBytes).
     std::function<double(const Candidate&)> bytes;
     int64_t row_unit = 0;  ///< tile sizes of rows include small multiples of it; 0: only the sizes of rule 3
+    /// Further tile sizes of every axis, whether they divide it or not.
+    std::vector<int64_t> also;
     /// Threads that share the blocks. Sizes include multiples of row_unit that divide rows evenly among them.
     int threads = 1;
     std::function<std::optional<TileProgram>(const Candidate&)> realise;  ///< nothing: the candidate is illegal

@@ -58,6 +58,33 @@ int64_t swizzle_of(const Micro* micro, const GpuProduct& product, bool along_sum
     return 0;
 }
 
+/// Whether the access is the right operand of a tf32 product of a warpgroup whose left operand is in registers: a
+/// thread has columns 2 t and 2 t + 1 of eight there, and the instruction multiplies them by numbers t and t + 4.
+bool paired_along_sum(const TileProgram& program, const TensorExpr& e, const GpuProduct& product, size_t access) {
+    if (*product.matrix != MatrixType::TF32) return false;
+    const auto factors =
+        matrix_factors(e, {*product.matrix, product.rows, product.columns, product.sum, MatrixForm::Group});
+    if (!factors) return false;
+    const ScalarNode &left = e.body[factors->left], &right = e.body[factors->right];
+    const bool in_memory = left.op == ScalarOp::Access && is_input(program, e.accesses[left.slot].value);
+    return !in_memory && right.op == ScalarOp::Access && right.slot == access;
+}
+
+/// [..., h, n] with `row` the dimension h: blocks of eight rows of four numbers, of which every second one of n is in
+/// the next block, [..., n / 8, n % 2, h, n % 8 / 2]. A column of rows is padded by one row, against bank conflicts.
+void append_paired_blocks(Layout& layout, size_t last, size_t row) {
+    layout.primitives.emplace_back(layout::Split{last, 8});
+    layout.primitives.emplace_back(layout::Split{last + 1, 2});
+    layout::Reorder order;
+    for (size_t d = 0; d < row; ++d) order.permutation.push_back(d);
+    order.permutation.push_back(last);
+    order.permutation.push_back(last + 2);
+    for (size_t d = row; d < last; ++d) order.permutation.push_back(d);
+    order.permutation.push_back(last + 1);
+    layout.primitives.emplace_back(order);
+    layout.primitives.emplace_back(layout::Pad{row + 2, 0, 1});
+}
+
 }  // namespace
 
 std::string_view to_string(Precision p) {
@@ -119,7 +146,7 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p,
                                                          : DType::F32;
     for (const auto& [factor, across] : {std::pair(factors->left, p.rows), std::pair(factors->right, p.columns)}) {
         const ScalarNode& n = e.body[factor];
-        if (left_in_registers && factor == factors->left && *p.matrix != MatrixType::TF32 &&
+        if (left_in_registers && factor == factors->left &&
             (n.op != ScalarOp::Access || stages.producers()[e.accesses[n.slot].value]))
             continue;
         if (n.op != ScalarOp::Access) return false;
@@ -233,6 +260,11 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         // blocks of eight rows of 16 bytes. A column of rows is padded by one row, so that neighbouring columns start
         // in different banks.
         const bool changes_places = !halves && along && along != last;
+        if (along && across && paired_along_sum(program, e, product, access)) {
+            move_last(*along);
+            append_paired_blocks(load.layout, last, *across > *along ? *across - 1 : *across);
+            return load;
+        }
         if (changes_places) move_last(*along);
         const auto size = static_cast<int64_t>(byte_size(program.stages.values[a.value].dtype));
         const int64_t swizzle = changes_places ? 0 : swizzle_of(micro, product, along == last, is_left, size);

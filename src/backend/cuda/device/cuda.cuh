@@ -379,6 +379,14 @@ TW_DEVICE void wait_products() {
                                            unsigned long long b) {                                         \
         TW_MULTIPLY_GROUP(n, "k8.f32.tf32.tf32 {" TW_SUMS_##n "}, %" #p0 ", %" #p1 ", add, 1, 1;", "l"(a), \
                           "l"(b));                                                                         \
+    }                                                                                                      \
+    template <int b_turned> /* 0 */                                                                        \
+    TW_DEVICE void multiply_group_tf32_##n(float* low, float* high, unsigned a0, unsigned a1, unsigned a2, \
+                                           unsigned a3, unsigned long long b) {                            \
+        TW_MULTIPLY_GROUP(n,                                                                               \
+                          "k8.f32.tf32.tf32 {" TW_SUMS_##n "}, {%" #p0 ", %" #p1 ", %" #p2 ", %" #p3       \
+                          "}, %" #p4 ", add, 1, 1;",                                                       \
+                          "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));                                     \
     }
 TW_GROUP(8, 4, 5, 6, 7, 8, 9)
 TW_GROUP(16, 8, 9, 10, 11, 12, 13)

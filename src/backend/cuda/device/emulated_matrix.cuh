@@ -295,7 +295,17 @@ struct FromShared {
                 matrix[row * 16 + k] = point(a, row, k, turned, is_bf16);
     }
 };
-/// From the threads' words: of rows l / 4 and l / 4 + 8 of the warp's, pairs 2 (l % 4) along the sum, then 8 further.
+/// From the threads' words: of rows l / 4 and l / 4 + 8 of the warp's, number l % 4 along the sum, then 4 further.
+struct FromLongWords {
+    const unsigned (&words)[4];
+    void operator()(float* matrix) const {
+        const int t = running().current % 128;
+        for (int w = 0; w < 4; ++w)
+            matrix[(t / 32 * 16 + t % 32 / 4 + w % 2 * 8) * 16 + w / 2 * 4 + t % 4] =
+                product_number(bitcast<float>(words[w]), false);
+    }
+};
+/// The same of halves: pairs 2 (l % 4) along the sum, then 8 further.
 struct FromWords {
     const unsigned (&words)[4];
     bool is_bf16;
@@ -331,6 +341,13 @@ struct FromWords {
                                  int line = __builtin_LINE()) {                                                        \
         static_assert(a_turned == 0 && b_turned == 0, "rows of tf32 lie along the sum");                               \
         machine::multiply_group<n>(low, high, machine::FromShared<float>{a, false, false}, b, false, false, line);     \
+    }                                                                                                                  \
+    template <int b_turned>                                                                                            \
+    void multiply_group_tf32_##n(float* low, float* high, unsigned a0, unsigned a1, unsigned a2, unsigned a3,          \
+                                 const Cores<float>& b, int line = __builtin_LINE()) {                                 \
+        static_assert(b_turned == 0, "rows of tf32 lie along the sum");                                                \
+        const unsigned words[4] = {a0, a1, a2, a3};                                                                    \
+        machine::multiply_group<n>(low, high, machine::FromLongWords{words}, b, false, false, line);                   \
     }
 TW_GROUP(8)
 TW_GROUP(16)

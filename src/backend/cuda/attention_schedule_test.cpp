@@ -1,0 +1,192 @@
+// Attentions on warpgroups, as chains become schedules: f32 tensors in tf32, divisions that round in front of the
+// second product, tiles beyond the end of an axis, and masks of which whole steps are left out.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/cuda/lockstep_cases_test.h"
+#include "cost/gpu_estimate.h"
+#include "schedule/chain/chain.h"
+#include "schedule/chain/chains_test.h"
+#include "schedule/scheduler.h"
+#include "tile/live_steps.h"
+#include "tile/schedule_cases_test.h"
+
+namespace tilewright::cuda {
+namespace {
+
+using namespace test;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kCausal = "select(ge(index(i1), index(i2)), mul(acc, 0.5), -inf)";
+
+std::optional<TileProgram> chain_schedule(const Program& stages, Precision precision,
+                                          const GpuTarget& target = h200()) {
+    Scheduling how;
+    how.kind = SchedulerKind::Mcfuser;
+    how.target.gpu = target;
+    how.precision = precision;
+    return make_chain_schedule(stages, how);
+}
+
+/// With these types of queries, keys, values, weights and result.
+Program stored(Program p, DType type) {
+    for (const char* name : {"q", "k", "v", "w", "e"})
+        for (const ValueId v : p.values.ids())
+            if (p.values[v].name == name) p.values[v].dtype = type;
+    return p;
+}
+
+/// Sixteenths below a half: the scores have 11 bits at most.
+LockstepCase sixteenths(const std::string& name, TileProgram t, double tolerance) {
+    std::vector<Tensor> inputs = schedule_cases::whole_numbers(t.stages, {});
+    for (Tensor& x : inputs)
+        for (int64_t i = 0; i < x.count(); ++i) x.set(i, x.get(i) / 16);
+    return {name, std::move(t), {inputs}, tolerance};
+}
+
+TEST(AttentionSchedule, KeepsTheProbabilitiesOfF32InRegistersInTf32) {
+    const auto t = chain_schedule(chain::attention(16, 512, 512, 64, 64), Precision::TF32);
+    ASSERT_TRUE(t);
+    EXPECT_THAT(print(*t), AllOf(HasSubstr("matrix tf32 group [x1 x2 x3]"), HasSubstr("matrix tf32 group [x1 x6 x2]")));
+    const std::string text = generate(*t, h200()).text;
+    EXPECT_THAT(text, Not(HasSubstr("tw::multiply_tf32(")));
+    // A Load of the values pairs numbers of the sum as the threads have the probabilities.
+    EXPECT_THAT(print(*t), HasSubstr("split(2, 8) split(3, 2) reorder(0, 2, 4, 1, 3) pad(3, 0, 1)"));
+}
+
+TEST(AttentionSchedule, ComputesInTf32WhatItSays) {
+    std::vector<LockstepCase> cases;
+    for (const auto& [heads, m, n, k, h] :
+         std::vector<std::array<int64_t, 5>>{{1, 128, 128, 32, 64}, {2, 64, 96, 16, 24}, {1, 100, 77, 64, 40}})
+        if (auto t = chain_schedule(chain::attention(heads, m, n, k, h), Precision::TF32)) {
+            EXPECT_THAT(print(*t), HasSubstr("group")) << m << " " << n;
+            cases.push_back(sixteenths(fmt::format("{} x {}", m, n), std::move(*t), 4e-3));
+        }
+    EXPECT_EQ(cases.size(), size_t{3});
+    expect_right(cases);
+}
+
+TEST(AttentionSchedule, DividesByTheSumBehindTheProductWhereTheModelRoundsBetween) {
+    std::vector<LockstepCase> cases;
+    for (const DType type : {DType::F16, DType::BF16}) {
+        // Whatever the precision: the model's operands have that type.
+        auto t = chain_schedule(stored(chain::attention(2, 128, 128, 64, 64), type), Precision::F32);
+        ASSERT_TRUE(t);
+        EXPECT_THAT(print(*t), HasSubstr(fmt::format("matrix {} group [x1 x6 x2]", to_string(type))));
+        cases.push_back(sixteenths(std::string(to_string(type)), std::move(*t), type == DType::F16 ? 4e-3 : 3e-2));
+    }
+    expect_right(cases);
+}
+
+TEST(AttentionSchedule, TakesWholeInstructionsBeyondTheEndOfAnAxis) {
+    std::vector<LockstepCase> cases;
+    for (const int64_t n : {int64_t{197}, int64_t{77}}) {
+        auto t = chain_schedule(stored(chain::attention(1, n, n, 64, 64), DType::F16), Precision::F16);
+        ASSERT_TRUE(t);
+        EXPECT_THAT(print(*t), HasSubstr("matrix f16 group")) << n;
+        cases.push_back(sixteenths(fmt::format("{} tokens", n), std::move(*t), 4e-3));
+    }
+    expect_right(cases);
+}
+
+// --- steps that are left out
+
+/// Loops of the program and the conditions under which their points count.
+std::vector<std::vector<Expr>> conditions(const TileProgram& t) {
+    const Walk tree = walk(t);
+    std::vector<std::vector<Expr>> out;
+    for (const auto& [path, loop] : tree.loops)
+        if (!loop->parallel)
+            if (std::vector<Expr> found = live_conditions(t, tree, path); !found.empty()) out.push_back(found);
+    return out;
+}
+
+/// An attention whose keys are streamed in steps.
+TileProgram in_steps(const std::string& scores, int64_t m, int64_t n, int64_t rows, int64_t step, int stages = 2) {
+    return schedule_cases::kernel(
+        print(chain::factored(chain::unrounded(stored(chain::attention(2, m, n, 64, 64, scores), DType::F16)))),
+        fmt::format(R"TW(axes b="2" m="{m}" n="{n}" k="64" h="64" one="1"
+stage 0 over [b m n k]
+stage 1 over [b m one n]
+stage 2 over [b m n]
+stage 3 over [b m one n]
+stage 4 over [b m h n]
+stage 5 over [b m h]
+parallel b by 1 {{
+  parallel m by {rows} {{
+    load 0 access 0 layout "split(2, 64) reorder(0, 2, 1, 3)" swizzle 128 padding local
+    for n by {step} stages {stages} {{
+      load 0 access 1 layout "split(2, 64) reorder(0, 2, 1, 3)" swizzle 128 padding local
+      load 4 access 1 layout "split(2, 64) reorder(0, 2, 1, 3)" swizzle 128 padding local
+      compute 0 matrix f16 group [m n k] registers [m=64 n={step} k=64] padding local
+      compute 1 online padding local
+      compute 2 padding local
+      compute 3 padding local
+      compute 4 matrix f16 group [m h n] registers [m=64 h=64 n={step}] padding local
+    }}
+    compute 5 padding local
+  }}
+}})TW",
+                    fmt::arg("m", m), fmt::arg("n", n), fmt::arg("rows", rows), fmt::arg("step", step),
+                    fmt::arg("stages", stages)));
+}
+
+TEST(LiveSteps, FollowFromTheMaskOfTheScores) {
+    const auto text = [](const std::string& scores) {
+        const auto found =
+            chain_schedule(stored(chain::attention(2, 1024, 1024, 64, 64, scores), DType::F16), Precision::F16);
+        std::string all;
+        if (found)
+            for (const auto& loop : conditions(*found))
+                for (const Expr& e : loop) all += e.text() + "; ";
+        return all;
+    };
+    EXPECT_THAT(text(kCausal), HasSubstr("i1 - i2"));
+    EXPECT_EQ(text("mul(acc, 0.5)"), "");
+    // A number that is no mask keeps its rows' scores.
+    EXPECT_EQ(text("select(ge(index(i1), index(i2)), mul(acc, 0.5), -10000.0)"), "");
+    EXPECT_THAT(text("select(ge(index(i1), index(i2)), select(lt(index(i1 - i2), 256), acc, -inf), -inf)"),
+                AllOf(HasSubstr("i1 - i2"), HasSubstr("-i1 + i2 + 255")));
+}
+
+TEST(LiveSteps, BoundTheLoopOfABlockOfRows) {
+    const Expr rows = axis(0), keys = axis(1);
+    const std::vector<AxisBounds> block = {{128, 192}, {0, 1024}};
+    const LiveRange causal = live_range({rows - keys}, 1, block);
+    EXPECT_EQ(causal.end, Expr(192));
+    EXPECT_FALSE(causal.begin);
+    const LiveRange window = live_range({rows - keys, keys - rows + 31}, 1, block);
+    EXPECT_EQ(window.end, Expr(192));
+    EXPECT_EQ(window.begin, Expr(128 - 31));
+    EXPECT_EQ(live_range({rows - keys + 512}, 1, block).end, Expr(192 + 512));
+}
+
+TEST(LiveSteps, AloneAreComputedAndEstimated) {
+    const std::string window =
+        "select(ge(index(i1), index(i2)), select(lt(index(i1 - i2), 40), mul(acc, 0.5), -inf), -inf)";
+    std::vector<LockstepCase> cases;
+    const auto add = [&](const std::string& name, const TileProgram& t, bool first) {
+        const std::string text = generate(t, h200()).text;
+        EXPECT_THAT(text, HasSubstr("// others are masked")) << name;
+        EXPECT_EQ(text.find("const int first_") != std::string::npos, first) << name;
+        cases.push_back(sixteenths(name, t, 4e-3));
+    };
+    for (const int stages : {1, 2, 3}) {
+        add(fmt::format("causal, {} stages", stages), in_steps(kCausal, 192, 192, 64, 32, stages), false);
+        add(fmt::format("window, {} stages", stages), in_steps(window, 256, 256, 64, 32, stages), true);
+    }
+    // More keys than rows: the last rows see all of them.
+    add("past keys", in_steps("select(ge(index(i1 + 64), index(i2)), mul(acc, 0.5), -inf)", 128, 192, 64, 64), false);
+    expect_right(cases);
+    // Half of the steps, and of the time of long ones.
+    const auto seconds = [](const std::string& scores) {
+        return gpu_estimate(in_steps(scores, 8192, 8192, 128, 64), h200()).seconds;
+    };
+    EXPECT_LT(seconds(kCausal), 0.6 * seconds("mul(acc, 0.5)"));
+}
+
+}  // namespace
+}  // namespace tilewright::cuda
