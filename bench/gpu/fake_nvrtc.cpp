@@ -1,5 +1,5 @@
-// A fake NVRTC for run.sh's dry run and tests of the command line, beside fake_driver.cpp: every text compiles to a file
-// that the fake driver accepts, with the log that ptxas would write of kernels of few registers.
+// A fake NVRTC for run.sh's dry run and tests of the command line, beside fake_driver.cpp: every text compiles to a
+// file that the fake driver accepts, with the log that ptxas would write of kernels of few registers.
 
 #include <cstring>
 #include <string>
@@ -10,7 +10,8 @@ constexpr char kCode[] =
     "\x7f"
     "ELF";
 
-/// "ptxas info    : Compiling entry function 'k' for ..., Used 32 registers" for each TW_KERNEL(k, threads) of the text.
+/// "ptxas info    : Compiling entry function 'k' for ..., Used 32 registers" for each TW_KERNEL(k, threads) of the
+/// text.
 std::string log_of(const std::string& text) {
     const std::string head = "TW_KERNEL(";
     std::string log;

@@ -86,23 +86,19 @@ const char* const kLarge = R"(program large {
 
 TEST(GpuRun, PlansWithinWhatTheDeviceHas) {
     const Program p = parse_program(kLarge);
-    int64_t most_of_hopper = 0;
-    for (const int capability : {80, 86, 89, 90, 100, 120})
-        for (const Precision precision : {Precision::F32, Precision::TF32, Precision::F16}) {
-            CompileOptions o;
-            o.gpu = described(capability);
-            o.precision = precision;
-            const auto model = compile_program(p, o);
-            EXPECT_NO_THROW(check_fits(*model, *o.gpu)) << capability << " " << to_string(precision);
-            int64_t most = 0;
-            for (const cuda::KernelText& k : model->gpu_kernels()) most = std::max(most, k.shared_bytes);
-            EXPECT_LE(most, o.gpu->block_shared_bytes) << capability;
-            if (capability == 90) most_of_hopper = std::max(most_of_hopper, most);
-            const bool groups = model->dump("tiles").find(" group [") != std::string::npos;
-            EXPECT_EQ(groups, capability == 90) << capability << " " << to_string(precision);
-            EXPECT_EQ(model->dump("cuda").find("copy_box") != std::string::npos, capability == 90) << capability;
-        }
-    EXPECT_GT(most_of_hopper, 99 << 10) << "the limit of graphics cards changes nothing here";
+    for (const int capability : {86, 90, 120}) {
+        CompileOptions o;
+        o.gpu = described(capability);
+        o.precision = Precision::F16;
+        const auto model = compile_program(p, o);
+        EXPECT_NO_THROW(check_fits(*model, *o.gpu)) << capability;
+        int64_t most = 0;
+        for (const cuda::KernelText& k : model->gpu_kernels()) most = std::max(most, k.shared_bytes);
+        EXPECT_LE(most, o.gpu->block_shared_bytes) << capability;
+        EXPECT_EQ(most > 99 << 10, capability == 90) << "the limit of graphics cards matters here";
+        EXPECT_EQ(model->dump("tiles").find(" group [") != std::string::npos, capability == 90) << capability;
+        EXPECT_EQ(model->dump("cuda").find("copy_box") != std::string::npos, capability == 90) << capability;
+    }
 }
 
 TEST(GpuRun, RunsALayerInLockstepAtEveryPrecision) {

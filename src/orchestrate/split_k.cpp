@@ -174,7 +174,9 @@ Workers workers_of(const TileProgram& program, const Scheduling& how) {
 }
 bool has_workers(const Scheduling& how) { return how.chains() && how.target.tasks_at_a_time() > 1; }
 /// Seconds; a faster kernel is not split.
-double worthwhile(const Scheduling& how) { return how.target.gpu ? 4e-6 * how.target.gpu->rates.launch_us : kWorthwhile; }
+double worthwhile(const Scheduling& how) {
+    return how.target.gpu ? 4e-6 * how.target.gpu->rates.launch_us : kWorthwhile;
+}
 
 std::optional<SplitKernel> split_into(int64_t count, const KernelBody& body, Schedules& schedules, double another) {
     auto split = chain::split_sum(body.stages, count);

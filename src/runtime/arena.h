@@ -47,9 +47,10 @@ struct MemoryPlan {
 
 /// Offsets, multiples of `alignment`, such that buffers which are live at a common step do not overlap. Buffers are
 /// placed one by one, the largest first, each in the smallest gap between the placed buffers with overlapping
-/// lifetimes, or behind them. If the result is above the lower bound, other orders are tried (bytes times steps, longest
-/// lifetime, first step) and the smallest total is kept. Deterministic. Quadratic in the number of buffers. Throws RuntimeError if the sizes add up to more
-/// than 2^63 bytes; negative sizes and lifetimes that end before they begin are InternalErrors.
+/// lifetimes, or behind them. If the result is above the lower bound, other orders are tried (bytes times steps,
+/// longest lifetime, first step) and the smallest total is kept. Deterministic. Quadratic in the number of buffers.
+/// Throws RuntimeError if the sizes add up to more than 2^63 bytes; negative sizes and lifetimes that end before they
+/// begin are InternalErrors.
 ///
 ///     64 bytes in steps 0..1, 64 in 1..2, 64 in 2..3  ->  offsets 0, 64, 0; total 128
 MemoryPlan plan_memory(std::span<const BufferLife> buffers, int64_t alignment = kBufferAlignment);
