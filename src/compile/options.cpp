@@ -44,10 +44,13 @@ void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, int6
     s.trials = options.trials;
     s.precision = options.precision;
     s.gpu_libraries = options.gpu_libraries;
-    if (s.target.gpu && options.orchestrator == Orchestrator::Optimal)
-        throw RuntimeError(
-            "optimal orchestration has costs of this CPU's kernels only: use --orchestrate greedy for a GPU");
     if (s.target.gpu) {
+        const bool selects = options.orchestrator == Orchestrator::Optimal;
+        if (selects && (options.measure || options.optimal.profile != Profile::None))
+            throw RuntimeError(
+                "optimal orchestration measures this CPU's kernels only: use --profile none without --measure, or "
+                "--orchestrate greedy, for a GPU");
+        s.estimates = true;
         if (options.measure) s.costs = costs_on_gpu(s, options);
         return;
     }

@@ -123,14 +123,15 @@ OrchestrateOptions evaluation_options(CompileOptions options) {
 /// Whether kernels that are scheduled to evaluate rewrites are those of the plan.
 bool evaluated_as_planned(const CompileOptions& options) {
     const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
-    return !options.gpu && !options.measure && !options.joint && !profiles &&
-           options.scheduler != SchedulerKind::Search && orchestrate_options(options).scheduling.estimates;
+    return !options.measure && !options.joint && !profiles && options.scheduler != SchedulerKind::Search &&
+           orchestrate_options(options).scheduling.estimates;
 }
 
 RewriteSearch rewrite_search(const PipelineOptions& options, bool constants_in_memory) {
     RewriteSearch search = *options.rewrite;
-    // The tiles of Winograd's transforms lose too much in bf16.
-    if (options.compile.numerics == Numerics::Strict || options.compile.precision == Precision::BF16)
+    // The tiles of Winograd's transforms lose too much in fewer bits; a GPU's matrix instructions outrun them.
+    if (options.compile.numerics == Numerics::Strict || options.compile.precision == Precision::BF16 ||
+        options.compile.gpu)
         search.rules.winograd = false;
     if (search.evaluator) return search;
     const OrchestrateOptions evaluation = evaluation_options(options.compile);
@@ -258,8 +259,8 @@ void gather_window_runs(Unit& u) {
     u.grouped.program = tilewright::gather_window_runs(std::move(u.grouped.program), MatrixType::I8);
 }
 
-void narrow_operands(Unit& u, const Target& target) {
-    u.grouped.program = tilewright::narrow_operands(std::move(u.grouped.program), target);
+void narrow_operands(Unit& u, const Scheduling& how) {
+    u.grouped.program = tilewright::narrow_operands(std::move(u.grouped.program), how.target, how.precision);
 }
 
 void choose_layouts(Unit& u, const Target& target) {
@@ -290,7 +291,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     const GroupingOptions& how = planning != nullptr ? static_cast<const GroupingOptions&>(*planning) : c;
     const bool gpu = planning != nullptr ? planning->scheduling.target.gpu.has_value() : c.gpu.has_value();
     const Precision precision = planning != nullptr ? planning->scheduling.precision : c.precision;
-    const bool rewrites = o.rewrite.has_value() && !gpu, layouts = lays_out(how, gpu, precision);
+    const bool rewrites = o.rewrite.has_value(), layouts = lays_out(how, gpu, precision);
     const bool select = how.fuse && how.orchestrator == Orchestrator::Optimal;
     const auto each = [&s](const auto& f) { return [&s, f] { s.unit->each(f); }; };
 
@@ -346,9 +347,9 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"window_runs", "windows of few channels become contiguous for sums of bytes",
           target_of(c).byte_dots() && !gpu},
          each([](Unit& u) { gather_window_runs(u); }));
-    pass({"narrow_operands", "products on matrix units get operands in bf16 (--precision bf16)",
-          precision == Precision::BF16 && !gpu},
-         each([&s](Unit& u) { narrow_operands(u, s.planning.scheduling.target); }));
+    pass({"narrow_operands", "products on matrix units get operands of 16 bits (--precision bf16, f16)",
+          precision == Precision::BF16 || precision == Precision::F16},
+         each([&s](Unit& u) { narrow_operands(u, s.planning.scheduling); }));
     pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts},
          each([&s](Unit& u) { choose_layouts(u, s.planning.scheduling.target); }));
     pass(
@@ -441,10 +442,11 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
                               "give a dimension one size or one range");
     }
     complete_machine(options.compile);
-    if (options.compile.precision == Precision::BF16 && !options.compile.gpu &&
-        options.compile.orchestrator == Orchestrator::Optimal)
-        throw OptionError("optimal orchestration selects kernels in f32",
-                          "choose precision bf16 or optimal orchestration");
+    const bool narrow = options.compile.precision == Precision::BF16 || options.compile.precision == Precision::F16;
+    if (narrow && options.compile.orchestrator == Orchestrator::Optimal)
+        throw OptionError(
+            "optimal orchestration selects kernels in f32",
+            fmt::format("choose precision {} or optimal orchestration", to_string(options.compile.precision)));
     if (options.compile.kv_cache && options.compile.gpu)
         throw OptionError("sessions on a GPU have no KV cache", "compile for a GPU without a KV cache");
     if (options.rewrite && evaluated_as_planned(options.compile)) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "compile/unit.h"
+#include "model/plan_program.h"
 #include "ops/rule_test.h"
 #include "orchestrate/layouts.h"
 #include "program/random_program.h"
@@ -172,6 +173,45 @@ TEST(Pipeline, DecodesQuantisedWeightsForOneRowAndForMany) {
             }
 }
 
+/// What the plan's kernels for a GPU compute, by the tile interpreter.
+double error_by_tiles(const Compilation& c) {
+    const std::vector<Tensor> inputs = inputs_of(c);
+    const std::vector<TileProgram>& kernels = c.model->kernels();
+    const Program plan = program_of(
+        c.model->plan(), kernels, [&](const CallSite& at, const std::vector<Tensor>& operands, const Bindings& names) {
+            return interpret(kernels[at.call->kernel], operands, names);
+        });
+    return largest_difference(interpret(c.program, inputs), interpret(plan, inputs));
+}
+
+TEST(Pipeline, HasItsOptionsForGpusAsForCpus) {
+    for (const Named& m : {kModels[0], kModels[1]})
+        for (const Precision precision : {Precision::F32, Precision::TF32, Precision::F16, Precision::BF16})
+            for (const Orchestrator how : {Orchestrator::Greedy, Orchestrator::Optimal}) {
+                const bool narrow = precision == Precision::F16 || precision == Precision::BF16;
+                if (narrow && how == Orchestrator::Optimal) continue;  // refused, on CPUs as well
+                SCOPED_TRACE(fmt::format("{} {}", m.name, to_string(precision)));
+                PipelineOptions o;
+                o.passes.verify_each = true;
+                o.compile.gpu = h200();
+                o.compile.precision = precision;
+                o.compile.orchestrator = how;
+                o.compile.optimal.profile = Profile::None;
+                o.compile.code = false;
+                o.rewrite = default_rewrites();
+                const Compilation c = compile_model(m.model(), o);
+                const std::vector<std::string> passes = ran(c);
+                const auto runs = [&](const char* name) { return std::ranges::count(passes, name) == 1; };
+                EXPECT_TRUE(runs("rewrite"));
+                EXPECT_EQ(runs("narrow_operands"), narrow);
+                EXPECT_EQ(runs("choose_layouts"), precision != Precision::F32);
+                EXPECT_EQ(runs("select"), how == Orchestrator::Optimal);
+                EXPECT_EQ(c.model->plan().optimal != nullptr, how == Orchestrator::Optimal);
+                // The scores are large; bf16 has three bits less than f16.
+                EXPECT_LE(error_by_tiles(c), precision == Precision::BF16 ? 0.24 : narrow ? 3e-2 : 1e-4);
+            }
+}
+
 TEST(Pipeline, SkippingAPassLeavesOutWhatItDoes) {
     const auto steps = [](const Model& m, const char* pass) {
         PipelineOptions o = on_two_threads();
@@ -218,17 +258,6 @@ TEST(Pipeline, TimesEachPassThatRuns) {
     for (const PassTime& p : c.passes) sum += p.ms;
     EXPECT_LE(sum, c.compile_ms);
     EXPECT_GE(sum, 0.5 * c.compile_ms) << "something takes time outside of all passes";
-}
-
-/// The pipeline applies the target's restrictions, for every caller.
-TEST(Pipeline, DoesNotRewriteForAGpu) {
-    PipelineOptions o = on_two_threads();
-    o.compile.gpu = h200();
-    o.compile.precision = Precision::F32;
-    const std::vector<std::string> passes = ran(compile_model(convolution(), o));
-    EXPECT_EQ(std::ranges::count(passes, "rewrite"), 0);
-    EXPECT_EQ(std::ranges::count(passes, "choose_layouts"), 0);
-    EXPECT_EQ(std::ranges::count(passes, "generate_code"), 1);
 }
 
 TEST(Pipeline, KeepsTheRewrittenProgramWhereItIsWanted) {

@@ -64,6 +64,16 @@ class GemmChains {
         return true;
     }
 
+    /// Whether the group only rounds a tensor to 16 bits, for a GPU's matrix instructions (precision.h): they read what
+    /// lies in memory.
+    bool rounds_for_gpu(size_t g) const {
+        if (!schedules_.how().target.gpu || groups_[g].primitives.size() != 1) return false;
+        const Primitive& p = p_.primitives[groups_[g].primitives[0]];
+        const TensorExpr& e = *p.expr();
+        return e.reducer == Reducer::None && e.accesses.size() == 1 && e.body[e.body.root()].op == ScalarOp::Access &&
+               p_.values[e.accesses[0].value].dtype == DType::F32 && byte_size(p_.values[p.outputs[0]].dtype) == 2;
+    }
+
     /// The groups that feed only `last`, back to the nearest products, which are included. Each further level continues
     /// to the next products.
     std::set<size_t> behind(size_t last, int levels = 1) const {
@@ -80,7 +90,7 @@ class GemmChains {
                             if (!from) continue;
                             const auto it = group_of_.find(from);
                             if (it == group_of_.end() || inside.count(it->second) != 0 || gone_[it->second]) continue;
-                            if (!feeds_only(it->second, inside)) continue;
+                            if (!feeds_only(it->second, inside) || rounds_for_gpu(it->second)) continue;
                             inside.insert(it->second);
                             more = true;
                         }

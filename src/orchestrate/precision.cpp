@@ -1,6 +1,8 @@
 #include "orchestrate/precision.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -10,6 +12,7 @@
 #include "orchestrate/window_runs.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
+#include "program/analysis/dynamic.h"
 #include "tile/matrix.h"
 
 namespace tilewright {
@@ -60,32 +63,37 @@ std::optional<WeightedContraction> product_of_one_row(const Program& program, co
     return program.constants.at(weights.value).count() >= kMany ? product : std::nullopt;
 }
 
+/// The operands of a product that are stored narrow: constants, and computed tensors and inputs.
+struct NarrowProduct {
+    std::vector<uint32_t> weights, data;  ///< slots
+};
+
+/// What is stored narrow.
+struct Narrowing {
+    DType type = DType::BF16;
+    std::map<PrimitiveId, NarrowProduct> products;
+    bool results = true;  ///< also results of the products, whatever reads them
+    /// Whether a copy of an operand that others read in f32 pays.
+    std::function<bool(const Program&, const Primitive&)> copies;
+};
+
+/// The name of a value that is stored in a type.
+std::string stored_as(const std::string& name, DType type) { return fmt::format("{}.{}", name, to_string(type)); }
+
 class Narrower {
   public:
-    explicit Narrower(PairedOperands given) : p_(std::move(given.program)), paired_(std::move(given.products)) {}
+    Narrower(Program program, Narrowing how) : p_(std::move(program)), how_(std::move(how)) {}
 
     Program run(NarrowedOperands& report) {
-        find_products();
         narrow_values();
         narrow_constants();
         insert_copies();
-        report_.products = data_.size();
+        for (const auto& [id, product] : how_.products) report_.products += product.data.empty() ? 0 : 1;
         report = report_;
         return std::move(p_);
     }
 
   private:
-    void find_products() {
-        for (const PrimitiveId id : p_.primitives.ids()) {
-            if (const auto product = product_on_tiles(p_, p_.primitives[id])) {
-                weights_.emplace(id, *product);
-                data_.emplace(id, product->data);
-            } else if (const auto paired = paired_.find(id); paired != paired_.end()) {
-                data_.emplace(*paired);
-            }
-        }
-    }
-
     static bool is_copy(const TensorExpr& e) {
         return e.reducer == Reducer::None && e.body[e.body.root()].op == ScalarOp::Access;
     }
@@ -109,9 +117,9 @@ class Narrower {
                    p_.primitives[producers[v]].expr() != nullptr;
         };
         std::set<ValueId> wanted;
-        for (const auto& [id, slot] : data_) {
-            wanted.insert(p_.primitives[id].expr()->accesses[slot].value);
-            wanted.insert(p_.primitives[id].outputs[0]);
+        for (const auto& [id, product] : how_.products) {
+            for (const uint32_t slot : product.data) wanted.insert(p_.primitives[id].expr()->accesses[slot].value);
+            if (how_.results && !product.data.empty()) wanted.insert(p_.primitives[id].outputs[0]);
         }
         for (const ValueId v : wanted)
             if (may(v) && std::all_of(consumers[v].begin(), consumers[v].end(),
@@ -120,7 +128,7 @@ class Narrower {
         const auto copied_to_narrow = [&](PrimitiveId r) {
             const Primitive& reader = p_.primitives[r];
             return reader.expr() != nullptr && is_copy(*reader.expr()) &&
-                   p_.values[reader.outputs[0]].dtype == DType::BF16;
+                   p_.values[reader.outputs[0]].dtype == how_.type;
         };
         for (size_t i = p_.primitives.size(); i-- > 0;)
             for (const ValueId v : p_.primitives[PrimitiveId(static_cast<uint32_t>(i))].outputs)
@@ -130,23 +138,20 @@ class Narrower {
     }
 
     void narrow(ValueId v) {
-        p_.values[v].dtype = DType::BF16;
+        p_.values[v].dtype = how_.type;
         ++report_.values;
     }
 
     void narrow_constants() {
         std::map<ValueId, ValueId> made;
-        for (const PrimitiveId id : p_.primitives.ids()) {
-            const auto on_tiles = weights_.find(id);
-            const auto product = on_tiles != weights_.end() ? std::optional(on_tiles->second)
-                                                            : product_of_one_row(p_, p_.primitives[id]);
-            if (!product) continue;
-            Access& w = p_.primitives[id].expr()->accesses[product->weights];
-            if (p_.values[w.value].dtype != DType::F32) continue;
-            const auto [at, is_new] = made.try_emplace(w.value);
-            if (is_new) at->second = converted(w.value);
-            w.value = at->second;
-        }
+        for (const auto& [id, product] : how_.products)
+            for (const uint32_t slot : product.weights) {
+                Access& w = p_.primitives[id].expr()->accesses[slot];
+                if (p_.values[w.value].dtype != DType::F32) continue;
+                const auto [at, is_new] = made.try_emplace(w.value);
+                if (is_new) at->second = converted(w.value);
+                w.value = at->second;
+            }
         report_.constants = made.size();
         std::set<ValueId> used(p_.outputs.begin(), p_.outputs.end());
         for (const Primitive& p : p_.primitives)
@@ -158,15 +163,16 @@ class Narrower {
     ValueId converted(ValueId wide) {
         const Tensor& from = p_.constants.at(wide);
         const auto unread = p_.unread.find(wide);
-        Tensor to(DType::BF16, from.shape(), false);
+        Tensor to(how_.type, from.shape(), false);
         if (unread == p_.unread.end()) {
             const auto* x = reinterpret_cast<const float*>(from.data());
             auto* y = reinterpret_cast<uint16_t*>(to.mutable_data());
-            for (int64_t i = 0; i < from.count(); ++i) y[i] = float_to_bfloat16(x[i]);
+            const bool half = how_.type == DType::F16;
+            for (int64_t i = 0; i < from.count(); ++i) y[i] = half ? float_to_half(x[i]) : float_to_bfloat16(x[i]);
         }
         Value value = p_.values[wide];
-        value.name += ".bf16";
-        value.dtype = DType::BF16;
+        value.name = stored_as(value.name, how_.type);
+        value.dtype = how_.type;
         const ValueId v = p_.values.push_back(std::move(value));
         if (unread != p_.unread.end()) p_.unread.emplace(v, unread->second);
         p_.constants.emplace(v, std::move(to));
@@ -179,10 +185,11 @@ class Narrower {
         IndexVector<PrimitiveId, Primitive> all;
         for (const PrimitiveId id : p_.primitives.ids()) {
             Primitive p = std::move(p_.primitives[id]);
-            const auto product = data_.find(id);
-            if (product != data_.end()) {
-                Access& data = p.expr()->accesses[product->second];
-                if (p_.values[data.value].dtype == DType::F32) {
+            const auto product = how_.products.find(id);
+            if (product != how_.products.end() && (!how_.copies || how_.copies(p_, p)))
+                for (const uint32_t slot : product->second.data) {
+                    Access& data = p.expr()->accesses[slot];
+                    if (p_.values[data.value].dtype != DType::F32) continue;
                     const auto [at, is_new] = copies.try_emplace(data.value);
                     if (is_new) {
                         Primitive copy = rounding(data.value, p);
@@ -191,7 +198,6 @@ class Narrower {
                     }
                     data.value = at->second;
                 }
-            }
             all.push_back(std::move(p));
         }
         report_.copies = copies.size();
@@ -200,8 +206,8 @@ class Narrower {
 
     Primitive rounding(ValueId wide, const Primitive& reader) {
         Value value = p_.values[wide];
-        value.name += ".bf16";
-        value.dtype = DType::BF16;
+        value.name = stored_as(value.name, how_.type);
+        value.dtype = how_.type;
         TensorExpr copy;
         copy.extents = value.shape;
         copy.spatial = value.shape.size();
@@ -211,7 +217,7 @@ class Narrower {
         copy.accesses = {from};
         copy.body.set_root(copy.body.access(0, DType::F32));
         Primitive p;
-        p.name = reader.name + "/bf16";
+        p.name = fmt::format("{}/{}", reader.name, to_string(how_.type));
         p.source = "precision";
         p.outputs = {p_.values.push_back(std::move(value))};
         p.origin.nodes = reader.origin.nodes;
@@ -220,19 +226,98 @@ class Narrower {
     }
 
     Program p_;
-    std::map<PrimitiveId, uint32_t> paired_;              ///< PairedOperands::products
-    std::map<PrimitiveId, WeightedContraction> weights_;  ///< of products with weights
-    std::map<PrimitiveId, uint32_t> data_;                ///< slot of the left factor, of all products on tiles
+    Narrowing how_;
     NarrowedOperands report_;
 };
 
+// --- CPUs
+
+Program narrow_on_tiles(Program program, NarrowedOperands& report) {
+    PairedOperands paired = pair_operands(gather_window_runs(pad_columns(std::move(program)), MatrixType::BF16));
+    Narrowing how;
+    for (const auto& [id, p] : paired.products) how.products[id].data = {p};
+    for (const PrimitiveId id : paired.program.primitives.ids()) {
+        const Primitive& p = paired.program.primitives[id];
+        if (const auto product = product_on_tiles(paired.program, p))
+            how.products[id] = {{product->weights}, {product->data}};
+        else if (const auto row = product_of_one_row(paired.program, p))
+            how.products[id].weights = {row->weights};
+    }
+    return Narrower(std::move(paired.program), std::move(how)).run(report);
+}
+
+// --- GPUs
+
+/// The largest number of each type.
+constexpr double kMostF16 = 65504;
+
+bool holds(DType type, const Program& program, ValueId constant) {
+    if (type != DType::F16 || program.unread.count(constant) != 0) return true;
+    const std::span<const float> x = program.constants.at(constant).as<float>();
+    return std::all_of(x.begin(), x.end(), [](float e) { return !(std::fabs(e) > kMostF16); });
+}
+
+/// A product of this many numbers or fewer takes the time of its launch, and so does a copy.
+constexpr double kSmallProduct = 1 << 20;
+
+/// Whether the product, with operands of that type, has warpgroup instructions, which read operands as they are stored.
+bool fits_group_narrow(const Program& program, const Primitive& p, const Target& target, Precision precision,
+                       DType type) {
+    TensorExpr e = *p.expr();
+    Program view;
+    view.values = program.values;
+    for (const Access& a : e.accesses)
+        if (view.values[a.value].dtype == DType::F32) view.values[a.value].dtype = type;
+    const auto product = gpu_product(view, e, p.outputs[0], precision);
+    if (!product || !product->matrix) return false;
+    GpuProduct group = *product;
+    group.group = true;
+    double points = 1;
+    for (const Expr& x : e.extents) points *= static_cast<double>(assumed_extent(x, program.assumed));
+    return points > kSmallProduct && fits_group(view, e, group, *target.gpu);
+}
+
+Program narrow_on_gpu(Program program, const Target& target, Precision precision, NarrowedOperands& report) {
+    Narrowing how;
+    how.type = precision == Precision::F16 ? DType::F16 : DType::BF16;
+    how.results = false;
+    how.copies = [target, precision, type = how.type](const Program& p, const Primitive& reader) {
+        return fits_group_narrow(p, reader, target, precision, type);
+    };
+    for (const PrimitiveId id : program.primitives.ids()) {
+        const Primitive& p = program.primitives[id];
+        if (p.expr() == nullptr) continue;
+        const auto c = contraction(*p.expr());
+        if (!c || c->type != DType::F32 || !c->reads_two()) continue;
+        const auto on_units = gpu_product(program, *p.expr(), p.outputs[0], precision);
+        const bool matrix = on_units && on_units->matrix;
+        if (!matrix && !product_of_one_row(program, p)) continue;
+        NarrowProduct product;
+        for (const Contraction::Factor& f : c->factors) {
+            const ValueId v = p.expr()->accesses[*f.slot].value;
+            if (program.values[v].dtype != DType::F32) continue;
+            if (!program.is_constant(v)) {
+                if (matrix) product.data.push_back(*f.slot);
+            } else if (holds(how.type, program, v)) {
+                product.weights.push_back(*f.slot);
+            }
+        }
+        how.products.emplace(id, std::move(product));
+    }
+    return Narrower(std::move(program), std::move(how)).run(report);
+}
+
 }  // namespace
 
-Program narrow_operands(Program program, const Target& target, NarrowedOperands* report) {
-    if (!target.bf16_products()) return program;
+Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report) {
     NarrowedOperands own;
-    return Narrower(pair_operands(gather_window_runs(pad_columns(std::move(program)), MatrixType::BF16)))
-        .run(report != nullptr ? *report : own);
+    NarrowedOperands& out = report != nullptr ? *report : own;
+    if (target.gpu)
+        return precision == Precision::F16 || precision == Precision::BF16
+                   ? narrow_on_gpu(std::move(program), target, precision, out)
+                   : program;
+    if (!target.bf16_products()) return program;
+    return narrow_on_tiles(std::move(program), out);
 }
 
 }  // namespace tilewright

@@ -1,24 +1,30 @@
 #pragma once
-// Storage in bf16, for products on matrix instructions (--precision bf16).
+// Storage in 16 bits, for products on matrix instructions (--precision bf16, on a GPU also f16).
 
 #include "cost/target.h"
 #include "program/program.h"
+#include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
 
 /// What narrow_operands changed.
 struct NarrowedOperands {
-    size_t products = 0;   ///< whose operands are now bf16
+    size_t products = 0;   ///< whose computed operands are now narrow
     size_t constants = 0;  ///< converted at compile time
-    size_t values = 0;     ///< computed tensors now stored in bf16
+    size_t values = 0;     ///< computed tensors now stored narrow
     size_t copies = 0;     ///< of tensors that others read in f32
 };
 
-/// Rounds the operands of those products with weights that fit the target's matrix instructions
-/// (Target::bf16_products) to bf16, and the weights of products of one row, which take the time of reading them. Sums
-/// stay f32. So does every tensor from which a reduction other than a product or a pooling is computed (normalisations,
-/// softmax), and the program's inputs and outputs; where such a tensor is also an operand, it is copied. Results of
-/// these products and copies of bf16 tensors are stored in bf16 as well if all readers allow it.
-Program narrow_operands(Program program, const Target& target, NarrowedOperands* report = nullptr);
+/// Rounds operands of products that run on the target's matrix instructions to the type of the precision, and the
+/// weights of products of one row, which take the time of reading them. Sums stay f32. So does every tensor from which
+/// a reduction other than a product or a pooling is computed (normalisations, softmax), and the program's inputs and
+/// outputs; where such a tensor is also an operand, it is copied. Tensors that are only copied to narrow ones are
+/// stored narrow as well.
+///
+/// On a CPU (Target::bf16_products) these are products with weights, and products of computed tensors in pairs; their
+/// results are stored in bf16 as well if all readers allow it. On a GPU (f16 or bf16) these are all products of two
+/// tensors, and a tensor is copied for warpgroup instructions alone, because others round as they read. Constants that
+/// f16 cannot hold stay.
+Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report = nullptr);
 
 }  // namespace tilewright

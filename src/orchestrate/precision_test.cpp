@@ -12,6 +12,7 @@
 namespace tilewright {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -75,7 +76,7 @@ constexpr const char* kTwoProducts = R"TW(  input x: f32[64, 32]
 TEST(NarrowOperands, StoresOperandsOfProductsInBf16AndRoundsInputsIntoCopies) {
     const Program p = parsed(kTwoProducts);
     NarrowedOperands report;
-    const Program narrow = narrow_operands(p, with_tiles(), &report);
+    const Program narrow = narrow_operands(p, with_tiles(), Precision::BF16, &report);
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     EXPECT_EQ(report.products, 2U);
     EXPECT_EQ(report.constants, 2U);
@@ -92,16 +93,64 @@ TEST(NarrowOperands, StoresOperandsOfProductsInBf16AndRoundsInputsIntoCopies) {
     EXPECT_LT(off, 0x1p-6);
 }
 
+/// softmax(x w1 (x w2)^T) (x w3): queries, keys and values are products with weights.
+constexpr const char* kAttention = R"TW(  input x: f32[128, 256]
+  input w1: f32[256, 64]
+  input w2: f32[256, 64]
+  input w3: f32[256, 64]
+  q: f32[128, 64] = [128, 64] sum(i2 < 256) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; q Op
+  k: f32[128, 64] = [128, 64] sum(i2 < 256) mul(@0, @1) where @0 = x[i0, i2], @1 = w2[i2, i1]  ; k Op
+  v: f32[128, 64] = [128, 64] sum(i2 < 256) mul(@0, @1) where @0 = x[i0, i2], @1 = w3[i2, i1]  ; v Op
+  c: f32[128, 128] = [128, 128] sum(i2 < 64) mul(@0, @1) then mul(acc, 0.125) where @0 = q[i0, i2], @1 = k[i1, i2]  ; c Op
+  r: f32[128, 1] = [128, 1] max(i2 < 128) @0 where @0 = c[i0, i2]  ; r Op
+  e: f32[128, 128] = [128, 128] exp(sub(@0, @1)) where @0 = c[i0, i1], @1 = r[i0, 0]  ; e Op
+  s: f32[128, 1] = [128, 1] sum(i2 < 128) @0 where @0 = e[i0, i2]  ; s Op
+  p: f32[128, 128] = [128, 128] div(@0, @1) where @0 = e[i0, i1], @1 = s[i0, 0]  ; p Op
+  y: f32[128, 64] = [128, 64] sum(i2 < 128) mul(@0, @1) where @0 = p[i0, i2], @1 = v[i2, i1]  ; y Op
+  output y
+)TW";
+
+TEST(NarrowOperands, OnAGpuStoresWhatProductsReadAndNothingElse) {
+    const Target gpu = with_gpu(generic_target(VectorIsa::avx2), h200());
+    for (const Precision precision : {Precision::F16, Precision::BF16}) {
+        const std::string type(to_string(precision));
+        const Program p = parsed(kAttention);
+        NarrowedOperands report;
+        const Program narrow = narrow_operands(p, gpu, precision, &report);
+        EXPECT_EQ(verify(narrow), std::vector<std::string>());
+        const std::string text = print(narrow);
+        for (const char* v : {"q", "k", "v", "p"}) EXPECT_THAT(text, HasSubstr(fmt::format("  {}: {}[128", v, type)));
+        // Scores, exponentials and sums are no operands.
+        for (const char* v : {"c", "r", "e", "s", "y"}) EXPECT_THAT(text, HasSubstr(fmt::format("  {}: f32[128", v)));
+        EXPECT_EQ(report.constants, 3U);
+        EXPECT_EQ(report.copies, 1U) << "of the input, which three products read";
+        EXPECT_LT(difference(p, narrow), precision == Precision::F16 ? 0x1p-8 : 0x1p-5);
+    }
+    EXPECT_EQ(print(narrow_operands(parsed(kAttention), gpu, Precision::TF32)), print(parsed(kAttention)));
+}
+
+TEST(NarrowOperands, LeavesConstantsThatF16CannotHold) {
+    const Target gpu = with_gpu(generic_target(VectorIsa::avx2), h200());
+    Program p = parsed(kTwoProducts);
+    for (auto& [v, t] : p.constants)
+        if (p.values[v].name == "w1") t.set(0, 1e5);
+    const std::string f16 = print(narrow_operands(p, gpu, Precision::F16)),
+                      bf16 = print(narrow_operands(p, gpu, Precision::BF16));
+    EXPECT_THAT(f16, AllOf(HasSubstr("w2.f16: f16"), Not(HasSubstr("w1.f16"))));
+    EXPECT_THAT(bf16, AllOf(HasSubstr("w1.bf16: bf16"), HasSubstr("w2.bf16: bf16")));
+}
+
 TEST(NarrowOperands, IsTheSameForDotProducts) {
     Target dots = with_tiles();
     dots.features = {"avx512bf16"};
     const Program p = parsed(kTwoProducts);
-    EXPECT_EQ(print(narrow_operands(p, dots)), print(narrow_operands(p, with_tiles())));
+    EXPECT_EQ(print(narrow_operands(p, dots, Precision::BF16)),
+              print(narrow_operands(p, with_tiles(), Precision::BF16)));
 }
 
 TEST(NarrowOperands, LeavesMachinesWithoutMatrixInstructionsAlone) {
     const Program p = parsed(kTwoProducts);
-    EXPECT_EQ(print(narrow_operands(p, generic_target(VectorIsa::avx512))), print(p));
+    EXPECT_EQ(print(narrow_operands(p, generic_target(VectorIsa::avx512), Precision::BF16)), print(p));
 }
 
 TEST(NarrowOperands, KeepsWhatStatisticsAreComputedFromInF32) {
@@ -115,7 +164,7 @@ TEST(NarrowOperands, KeepsWhatStatisticsAreComputedFromInF32) {
   y: f32[64, 48] = [64, 48] sum(i2 < 64) mul(@0, @1) then add(acc, add(@2, @3)) where @0 = a[i0, i2], @1 = w2[i2, i1], @2 = s[i0], @3 = m[i0]  ; y Op
   output y
 )TW"),
-                                           with_tiles());
+                                           with_tiles(), Precision::BF16);
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     EXPECT_THAT(print(narrow), HasSubstr("  a: f32[64, 64]"));
     EXPECT_THAT(print(narrow), HasSubstr("a.bf16: bf16[64, 64]"));
@@ -133,7 +182,7 @@ TEST(NarrowOperands, LeavesProductsThatDoNotFitTileRegisters) {
   y: f32[64, 8] = [64, 8] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; y Op
   output y
 )TW"})
-        EXPECT_EQ(print(narrow_operands(parsed(text), with_tiles())), print(parsed(text)));
+        EXPECT_EQ(print(narrow_operands(parsed(text), with_tiles(), Precision::BF16)), print(parsed(text)));
 }
 
 /// Attention's products over `n` keys of 32 elements: s = q k', then y = s v.
@@ -156,7 +205,7 @@ TEST(PairOperands, CopiesTheRightFactorsOfComputedTensorsIntoPairs) {
     EXPECT_THAT(print(paired.program), HasSubstr("s.pairs: bf16[2, 16, 64, 2]"));
     EXPECT_THAT(print(paired.program), HasSubstr("y.pairs: bf16[2, 32, 48, 2]"));
     NarrowedOperands report;
-    const Program narrow = narrow_operands(p, with_tiles(), &report);
+    const Program narrow = narrow_operands(p, with_tiles(), Precision::BF16, &report);
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     EXPECT_EQ(report.products, 2U);
     EXPECT_THAT(print(narrow), HasSubstr("  s: bf16[2, 40, 64]"));
@@ -178,7 +227,7 @@ TEST(NarrowOperands, HalvesTheWeightsOfProductsOfOneRow) {
   y: f32[1, 256] = [1, 256] sum(i2 < 256) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y Op
   output y
 )TW"),
-                                           with_tiles());
+                                           with_tiles(), Precision::BF16);
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     EXPECT_THAT(print(narrow), HasSubstr("const w.bf16: bf16[256, 256]"));
     EXPECT_THAT(print(narrow), Not(HasSubstr("x.bf16")));
@@ -205,7 +254,7 @@ TEST(WindowRuns, MakeTheSumOverChannelsAndColumnsOneAxis) {
                 EXPECT_EQ(runs.primitives.size(), 2U) << channels << " channels";
                 EXPECT_EQ(difference(p, runs), 0) << print(runs);
                 NarrowedOperands report;
-                narrow_operands(p, with_tiles(), &report);
+                narrow_operands(p, with_tiles(), Precision::BF16, &report);
                 EXPECT_EQ(report.products, 1U);
             }
 }
@@ -254,7 +303,7 @@ TEST(PadColumns, OfFewOutputChannelsToATileRegister) {
     EXPECT_THAT(text, HasSubstr("y.padded: f32[1, 16, 18, 28]"));
     EXPECT_LT(difference(p, padded), 1e-6);
     NarrowedOperands report;
-    narrow_operands(p, with_tiles(), &report);
+    narrow_operands(p, with_tiles(), Precision::BF16, &report);
     EXPECT_EQ(report.products, 1U);
 }
 

@@ -87,7 +87,9 @@ std::string scheduling_text(const Scheduling& how) {
                                    how.seed, t.micro_lanes(), t.micro_registers(), t.tasks_at_a_time(), t.task_bytes(),
                                    t.resident_bytes(), m.ghz, m.fmas_per_cycle, m.loads_per_cycle, m.dispatch_cycles);
     for (const CycleRates::Level& l : m.caches) text += ' ' + text_of(l);
-    return text + ' ' + text_of(m.memory);
+    text += ' ' + text_of(m.memory);
+    if (t.gpu) text += fmt::format(" {} {} {}", print(*t.gpu), to_string(how.precision), how.gpu_libraries);
+    return text;
 }
 
 double chain_gain(const Program& stages) {

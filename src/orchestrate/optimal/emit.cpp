@@ -119,7 +119,9 @@ class Emission {
     Grouped finish() {
         Grouped out;
         out.program = eliminate_dead_code(result_);
-        if (options_.layouts) out.program = lay_out(out.program, laid_, options_.scheduling.target);
+        if (options_.layouts)
+            out.program =
+                lay_out(out.program, laid_, options_.scheduling.target, Contents::Moved, options_.scheduling.precision);
         std::vector<KernelGroup> kernels;
         size_t last = SIZE_MAX;
         for (const PrimitiveId id : out.program.primitives.ids()) {
