@@ -44,9 +44,14 @@ tool: setup build/build.ninja
 	@cmake --build build -j $(JOBS) --target tilewright
 
 ## test: build, then run every test; ends with ctest's summary
-.PHONY: test
-test: build
+.PHONY: test gpu-tools
+test: gpu-tools build
 	@$(CTEST) --test-dir build
+
+# CMake looks for what is there when it configures.
+gpu-tools: setup
+	@scripts/gpu_tools.sh build
+	@if [ -f build/build.ninja ] && [ build/venv/gpu_tools -nt build/build.ninja ]; then cmake --preset release; fi
 
 ## torch-test: install PyTorch (2 GB, build/torch) and run the tests of torch.compile(backend="tilewright")
 .PHONY: torch-test torch-bench
@@ -180,7 +185,6 @@ help:
 # Ninja configures again by itself when a CMake file changes; this is the first time.
 build/build.ninja: | setup
 	@scripts/python_env.sh build
-	@scripts/gpu_tools.sh build
 	@cmake --preset release
 build-asan/build.ninja: | setup-tools
 	@cmake --preset asan

@@ -292,6 +292,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     const bool gpu = planning != nullptr ? planning->scheduling.target.gpu.has_value() : c.gpu.has_value();
     const Precision precision = planning != nullptr ? planning->scheduling.precision : c.precision;
     const bool rewrites = o.rewrite.has_value(), layouts = lays_out(how, gpu, precision);
+    const bool bytes = !gpu && (planning != nullptr ? planning->scheduling.target : target_of(c)).byte_dots();
     const bool select = how.fuse && how.orchestrator == Orchestrator::Optimal;
     const auto each = [&s](const auto& f) { return [&s, f] { s.unit->each(f); }; };
 
@@ -302,7 +303,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     });
     pass({"dead_code", "expressions that no output needs are removed"},
          [&] { s.program = eliminate_dead_code(std::move(s.program)); });
-    pass({"integer_products", "quantised products become sums of bytes (VNNI)", !gpu && target_of(c).byte_dots()},
+    pass({"integer_products", "quantised products become sums of bytes (VNNI)", bytes},
          [&] { integer_products(s, o.reference); });
     pass({"quantised_weights", "products decode quantised weights", !gpu}, [&] { quantised_weights(s, o.reference); });
     pass({"fold_constants", "expressions of constants are computed"}, [&] { s.program = fold_constants(s.program); });
@@ -344,8 +345,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([](Unit& u) { u.grouped.program = fuse_greedily(u.grouped.program, u.limits); }));
     pass({"merge_scales", "scales between sums and quantisations become one, functions of a byte tables", how.fuse},
          each([](Unit& u) { u.grouped.program = merge_scales(tabulate_bytes(std::move(u.grouped.program))); }));
-    pass({"window_runs", "windows of few channels become contiguous for sums of bytes",
-          target_of(c).byte_dots() && !gpu},
+    pass({"window_runs", "windows of few channels become contiguous for sums of bytes", bytes},
          each([](Unit& u) { gather_window_runs(u); }));
     pass({"narrow_operands", "products on matrix units get operands of 16 bits (--precision bf16, f16)",
           precision == Precision::BF16 || precision == Precision::F16},
