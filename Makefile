@@ -24,7 +24,7 @@ JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemAvailable/ {n = int($$2 / 1500000)}
     END {if (n < 1) n = 1; print n < cores ? n : cores}' /proc/meminfo)
 
 TILEWRIGHT := build/bin/tilewright
-CTEST := ctest --output-on-failure --no-tests=error --timeout 600 -j $(JOBS)
+CTEST := ctest --output-on-failure --no-tests=error --timeout 1800 -j $(JOBS)
 
 ## build: set up, configure and build everything (Release, in build/)
 .PHONY: build

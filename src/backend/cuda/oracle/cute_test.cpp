@@ -70,7 +70,8 @@ TEST(Cute, HasTheFragmentsOfAWarp) {
 }
 
 TEST(Cute, HasTheFragmentsOfAWarpgroup) {
-    EXPECT_EQ(difference(gmma::ALayout_64x16{}, 64, wgmma_a), "");
+    EXPECT_EQ(difference(gmma::ALayout_64x16{}, 64, [](int t, int i) { return wgmma_a(t, i, 2); }), "");
+    EXPECT_EQ(difference(gmma::ALayout_64x8{}, 64, [](int t, int i) { return wgmma_a(t, i, 4); }), "");
     EXPECT_EQ(difference(gmma::CLayout_64xN<8>{}, 64, wgmma_c), "");
     EXPECT_EQ(difference(gmma::CLayout_64xN<16>{}, 64, wgmma_c), "");
     EXPECT_EQ(difference(gmma::CLayout_64xN<32>{}, 64, wgmma_c), "");

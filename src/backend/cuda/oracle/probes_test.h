@@ -247,8 +247,11 @@ inline Probe group_probe(const std::string& name, const std::string& type, int n
     const int64_t a = in_registers ? 128 * 8 : left.bytes / size, b = right.bytes / size;
     const int b_at = in_registers ? 0 : (left.bytes + 1023) / 1024 * 1024;
     std::string words, load_a;
-    for (int i = 0; i < 4 && in_registers; ++i)
-        words += fmt::format("{0}tw::pair(x0[8 * t + {1}], x0[8 * t + {2}])", i == 0 ? "" : ", ", 2 * i, 2 * i + 1);
+    for (int i = 0; i < 4 && in_registers; ++i) {
+        words += i == 0 ? "" : ", ";
+        words += size == 4 ? fmt::format("tw::tf32(x0[8 * t + {}])", 2 * i)
+                           : fmt::format("tw::pair(x0[8 * t + {}], x0[8 * t + {}])", 2 * i, 2 * i + 1);
+    }
     if (!in_registers)
         load_a = fmt::format(
             "    const tw::Shared<{0}> a = tw::shared<{0}>(0, {1}, \"a\");\n"
@@ -292,8 +295,7 @@ inline std::vector<Probe> group_probes() {
         for (const int n : {8, 16, 32, 64, 128, 256}) {
             const GroupOperand right = group_operands(n, false)[0];
             out.push_back(group_probe(fmt::format("{}_{}", type, n), type, n, false, left, right));
-            if (std::string(type) != "tf32")
-                out.push_back(group_probe(fmt::format("{}_{}_words", type, n), type, n, true, left, right));
+            out.push_back(group_probe(fmt::format("{}_{}_words", type, n), type, n, true, left, right));
         }
     for (const char* type : {"f16", "tf32"}) {
         const bool tf32 = std::string(type) == "tf32";

@@ -21,8 +21,8 @@ MatrixPoint mma_b(int lane, int i, int element_bytes) {
     return {in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0), group};
 }
 MatrixPoint mma_c(int lane, int i) { return {lane / 4 + (i < 2 ? 0 : 8), lane % 4 * 2 + (i & 1)}; }
-MatrixPoint wgmma_a(int thread, int i) {
-    const MatrixPoint p = mma_a(thread % 32, i, 2);
+MatrixPoint wgmma_a(int thread, int i, int element_bytes) {
+    const MatrixPoint p = mma_a(thread % 32, i, element_bytes);
     return {thread / 32 * 16 + p.row, p.column};
 }
 MatrixPoint wgmma_c(int thread, int i) {
@@ -204,7 +204,8 @@ void multiply_group(PtxMachine& machine, std::span<PtxThread* const> group, cons
     for (int t = 0; t < 128 && in_registers; ++t) {
         const PtxCall& c = *group[static_cast<size_t>(t)]->call;
         expect_registers(c, 1, 4);
-        for (int i = 0; i < 8; ++i) a(wgmma_a(t, i)) = number(packed(c, c.operand(1), i, 2), p.type);
+        for (int i = 0; i < 16 / p.bytes(); ++i)
+            a(wgmma_a(t, i, p.bytes())) = number(packed(c, c.operand(1), i, p.bytes()), p.type);
     }
     Matrix b = from_shared(machine, group, 2, p, p.columns, b_transposed);
     const double factor = scale(4) * scale(5);

@@ -15,8 +15,8 @@ struct MatrixPoint {
 MatrixPoint mma_a(int lane, int i, int element_bytes);
 MatrixPoint mma_b(int lane, int i, int element_bytes);
 MatrixPoint mma_c(int lane, int i);
-/// Of a thread of a warpgroup: the left operand in registers, and the sums.
-MatrixPoint wgmma_a(int thread, int i);
+/// Of a thread of a warpgroup: the left operand in registers (64 x 16, or 64 x 8 of 32-bit elements), and the sums.
+MatrixPoint wgmma_a(int thread, int i, int element_bytes);
 MatrixPoint wgmma_c(int thread, int i);
 
 /// A matrix descriptor of wgmma.
