@@ -165,9 +165,9 @@ void add_quantize_command(CLI::App& app, int& status) {
     add_json_option(*c, o->json);
     c->footer(
         "Products with constant weights (Conv, ConvTranspose, Gemm, MatMul), and additions, pooling and concatenation\n"
-        "between them, get operands of 8 bits as QuantizeLinear and DequantizeLinear (QDQ), which every ONNX runtime\n"
-        "reads. Weights are int8, symmetric. An output's error is the root mean square of its differences from the\n"
-        "original's, relative to its standard deviation, over all samples.\n\n"
+        "between them, get operands of 8 bits as QuantizeLinear and DequantizeLinear (QDQ): ONNX's from operator set\n"
+        "13 on, com.microsoft's before it. Weights are int8, symmetric. An output's error is the root mean square of\n"
+        "its differences from the original's, relative to its standard deviation, over all samples.\n\n"
         "JSON: samples, error, calibration, tried, outputs, layers (error alone; null if not measured), left_out.\n\n"
         "Examples:\n"
         "  tilewright quantize model.onnx --data samples -o model_int8.onnx\n"
