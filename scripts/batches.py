@@ -7,10 +7,13 @@ usage: batches.py --most N --count FILE...            print how many batches the
 The result is the same as if each source were compiled alone. A source that declares a name for itself (in an unnamed
 namespace, static, as a macro) comes after every source of its batch that mentions the name, unless behind '.', '->' or
 '::'; where that is impossible, the two are in different batches. So such names need to be unique in their source only.
-Headers are included before the first source, so that they do not see these names either. Sources stay in their batches
-as long as these conditions hold, and unchanged batches are not written.
+Headers are included before the first source, so that they do not see these names either. A source of a nested namespace
+is not with a header that it does not include and that declares, in that namespace, a function whose name the source
+mentions: the function would hide those of the outer namespaces. Sources stay in their batches as long as these
+conditions hold, and unchanged batches are not written.
 """
 import argparse
+import functools
 import os
 import re
 import sys
@@ -37,10 +40,15 @@ class Source:
     mentions: names that may refer to its namespace or to one around it
     includes: lines before the first other directive
     opened: namespaces of using directives
+    namespaces: those in which it declares, nested ones by their whole names
+    functions: (nested namespace, name) of the functions in the headers that it includes, directly or not
     """
 
     def __init__(self, path, text):
         self.path, self.own, self.mentions, self.includes, self.opened = path, {}, set(), [], set()
+        self.namespaces = set(re.findall(r"^namespace (\w+::[\w:]+) \{", text, re.MULTILINE))
+        root = re.match(r"(.*/src/)?", path)[0]
+        self.functions = {f for h in headers_of(root, text, set()) for f in functions_of(h)} if root else set()
         tokens, plain = [], True
         for m in TOKEN.finditer(text):
             kind, value = m.lastgroup if m.lastgroup != "d" else "string", m.group()
@@ -165,8 +173,37 @@ def without_template(head):
     return head
 
 
+@functools.cache
+def functions_of(header):
+    """(namespace, name) of the functions that a header declares in nested namespaces, one declaration a line."""
+    found, namespace = set(), ""
+    for line in read(header).split("\n"):
+        if m := re.match(r"namespace ([\w:]+) \{", line):
+            namespace = m[1]
+        elif "::" in namespace and (m := re.match(r"\w[^()=]*[ &*>](\w+)\(", line)):
+            found.add((namespace, m[1]))
+    return found
+
+
+def headers_of(root, text, seen):
+    """The project's headers that a text includes, directly or not."""
+    for name in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
+        if root + name not in seen:
+            seen.add(root + name)
+            headers_of(root, read(root + name), seen)
+    return seen
+
+
+def hidden(a, b):
+    """A name that a header of `a` would hide from `b`, or ""."""
+    return next((name for space, name in sorted(a.functions - b.functions)
+                 if space in b.namespaces and name in b.mentions), "")
+
+
 def disturbs(a, b):
     """Why `a` may not come before `b` in a batch: a name, or "" if it may."""
+    if name := hidden(a, b) or hidden(b, a):
+        return name
     for name in sorted(a.own.keys() & b.mentions):
         if not a.own[name] or a.own[name] != b.own.get(name):
             return name
@@ -214,6 +251,7 @@ def text_of(batch):
     return "".join(f"{line}\n" for line in includes + [f'#include "{s.path}"' for s in batch])
 
 
+@functools.cache
 def read(path):
     try:
         with open(path, encoding="utf-8") as f:

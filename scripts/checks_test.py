@@ -310,6 +310,24 @@ class Batches(unittest.TestCase):
         clash = "static int f;"
         self.assertEqual([["c"], ["b", "a"]], self.of(8, before, a=clash, b="", c=clash))
 
+    def test_a_header_that_would_hide_a_name_from_a_source_separates_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = os.path.join(folder, "src")
+            os.mkdir(root)
+            for name, text in {"a.h": "namespace t::q {\nstd::string to_string(A a);\n}", "b.h": '#include "a.h"\n'}.items():
+                with open(os.path.join(root, name), "w", encoding="utf-8") as f:
+                    f.write(text)
+            own = '#include "a.h"\nnamespace t::q {\nstd::string to_string(A a) { return {}; }\n}'
+
+            def count(other):
+                return len(self.of(**{f"{root}/a.cpp": own, f"{root}/b.cpp": other}))
+
+            mention = "std::string f(Shape s) { return to_string(s); }"
+            self.assertEqual(2, count(f"namespace t::q {{\n{mention}\n}}"))
+            self.assertEqual(1, count(f"namespace t {{\n{mention}\n}}"))
+            self.assertEqual(1, count("namespace t::q {\nstd::string f(Shape s) { return t::to_string(s); }\n}"))
+            self.assertEqual(1, count(f'#include "b.h"\nnamespace t::q {{\n{mention}\n}}'))
+
     def test_headers_are_read_before_the_first_source(self):
         first = batches.Source("/a.cpp", '#include "x/a.h"\n#include <map>\n')
         second = batches.Source("/b.cpp", "#include <map>\n#ifdef A\n#include <set>\n#endif\n")
