@@ -303,7 +303,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     });
     pass({"dead_code", "expressions that no output needs are removed"},
          [&] { s.program = eliminate_dead_code(std::move(s.program)); });
-    pass({"integer_products", "quantised products become sums of bytes (VNNI)", bytes},
+    pass({"integer_products", "quantised products become sums of bytes", bytes},
          [&] { integer_products(s, o.reference); });
     pass({"quantised_weights", "products decode quantised weights", !gpu}, [&] { quantised_weights(s, o.reference); });
     pass({"fold_constants", "expressions of constants are computed"}, [&] { s.program = fold_constants(s.program); });

@@ -333,6 +333,22 @@ TEST(TileCycles, of_a_full_register_tile_are_its_multiply_adds) {
     EXPECT_LE(cycles, 1.05 * steps * std::max(8 / m.fmas_per_cycle, 6 / m.loads_per_cycle));
 }
 
+TEST(TileCycles, of_dot_products_of_bytes_without_an_instruction_are_at_least_half_of_the_multiply_adds) {
+    Example x;
+    Target t = generic_target(VectorIsa::avx2);
+    const CycleRates m(t);
+    EXPECT_EQ(m.byte_dots_per_cycle, m.fmas_per_cycle / 2);
+    const std::vector<int64_t> tile = {4, 2, 1};
+    const double by_multiply_adds = tile_cycles(x.stage, x.micro, tile, 1000, m);
+    x.micro.matrix = MatrixUnit{MatrixType::I8, 0, 1, 2, MatrixForm::Dot};
+    const double words = tile_cycles(x.stage, x.micro, tile, 1000, m) / by_multiply_adds;
+    EXPECT_GE(words, 0.5);
+    EXPECT_LE(words, 1);
+    t.native = true;
+    t.features = {"avxvnni"};
+    EXPECT_LE(tile_cycles(x.stage, x.micro, tile, 1000, CycleRates(t)) / by_multiply_adds, 0.3);
+}
+
 TEST(TileCycles, of_dot_products_are_half_of_the_multiply_adds) {
     Example x;
     Target t = generic_target(VectorIsa::avx2);

@@ -104,8 +104,10 @@ struct Target {
     bool byte_tiles() const { return native && has("amx-tile") && has("amx-int8"); }
     /// Whether code may add two products of bf16 to a lane.
     bool bf16_dots() const { return native && has("avx512bf16"); }
-    /// Whether code may add four products of bytes, unsigned and signed, to a lane (VNNI).
-    bool byte_dots() const { return native && (has("avx512vnni") || has("avxvnni")); }
+    /// Whether an instruction adds four products of bytes, unsigned and signed, to a lane (VNNI).
+    bool byte_dot_instructions() const { return native && (has("avx512vnni") || has("avxvnni")); }
+    /// Whether such sums are faster than those of f32: by that instruction, or by two of 16-bit pairs (AVX2).
+    bool byte_dots() const { return byte_dot_instructions() || isa == VectorIsa::avx2 || isa == VectorIsa::avx512; }
     /// Whether products of bf16 are faster than those of f32.
     bool bf16_products() const { return bf16_tiles() || bf16_dots(); }
     int lanes(DType t) const { return vector_bits / 8 / static_cast<int>(byte_size(t)); }

@@ -71,8 +71,10 @@ class RegisterTileModel {
     /// the instruction.
     double dot_cycles(double steps) const {
         const auto columns = static_cast<double>(tile_[micro_.matrix->columns]);
-        const double loads = vectors_ / columns + columns, instructions = vectors_ + columns + 2;
         const bool bytes = micro_.matrix->type == MatrixType::I8;
+        const double rows = vectors_ / columns, loads = rows + columns;
+        const double instructions =
+            bytes && m_.byte_words ? 4 * vectors_ + 3 * (rows + columns) + 2 : vectors_ + columns + 2;
         const double rate = bytes ? m_.byte_dots_per_cycle : m_.dots_per_cycle;
         const double dots = rate > 0 ? rate : m_.fmas_per_cycle / 4;  // emulated
         const double pairs = steps / static_cast<double>(dot_step(micro_.matrix->type));

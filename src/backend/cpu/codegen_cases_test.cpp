@@ -64,6 +64,18 @@ INSTANTIATE_TEST_SUITE_P(DotProducts, CodegenCases, testing::ValuesIn(schedule_c
 INSTANTIATE_TEST_SUITE_P(QuantisedWeights, CodegenCases, testing::ValuesIn(schedule_cases::of_quantised_weights()),
                          [](const auto& group) { return group.param.name; });
 
+TEST(CodegenDotProducts, of_bytes_do_not_saturate) {
+    const TileProgram t = schedule_cases::kernel(schedule_cases::product_of_bytes("5", 24, 32, 16, false), R"TW(
+axes m="5" n="24" k="32"
+stage 0 over [m n k]
+compute 0 vector n lanes 8 matrix i8 dot [m n k] registers [m=4 n=16 k=4] order [n m k] padding partition)TW");
+    std::vector<Tensor> inputs = schedule_cases::whole_numbers(t.stages, {});
+    for (int64_t i = 0; i < inputs[0].count(); ++i) inputs[0].set(i, i % 3 == 0 ? 0 : 255);
+    for (int64_t i = 0; i < inputs[1].count(); ++i) inputs[1].set(i, i % 5 == 0 ? 127 : -128);
+    for (const Target& isa : isas()) EXPECT_EQ(disagreement(t, inputs, 0, isa), "") << to_string(isa.isa);
+    EXPECT_THAT(print_llvm(t, avx2()), HasSubstr("avx2.pmadd.wd"));
+}
+
 TEST(CodegenTables, of_sixteen_numbers_are_permutations_of_a_register) {
     const auto code = [&](const char* numbers, int lanes, const Target& isa) {
         return print_llvm(schedule_cases::kernel(

@@ -31,11 +31,29 @@ llvm::Value* emit_dot_bf16(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value*
         {sums, b.CreateBitCast(left, pairs), b.CreateBitCast(right, pairs)});
 }
 
+namespace {
+
+/// The same by 16-bit numbers: of each lane's bytes, those at even and those at odd positions are one pair each.
+llvm::Value* emit_dot_words(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
+                            unsigned lanes) {
+    llvm::Type* words = llvm::FixedVectorType::get(b.getInt16Ty(), 2 * lanes);
+    llvm::Value *x = b.CreateBitCast(left, words), *y = b.CreateBitCast(right, words);
+    const auto pairs = [&](llvm::Value* u, llvm::Value* s) {
+        return b.CreateIntrinsic(
+            lanes == 16 ? llvm::Intrinsic::x86_avx512_pmaddw_d_512 : llvm::Intrinsic::x86_avx2_pmadd_wd, {}, {u, s});
+    };
+    llvm::Value* even = pairs(b.CreateAnd(x, 255), b.CreateAShr(b.CreateShl(y, 8), 8));
+    llvm::Value* odd = pairs(b.CreateLShr(x, 8), b.CreateAShr(y, 8));
+    return b.CreateAdd(sums, b.CreateAdd(even, odd));
+}
+
+}  // namespace
+
 llvm::Value* emit_dot_bytes(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
-                            bool emulated) {
+                            ByteDots how) {
     llvm::Type* type = sums->getType();
     const auto lanes = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
-    if (emulated) {
+    if (how == ByteDots::Emulated) {
         const auto bits = [&](uint64_t n) { return llvm::ConstantInt::get(type, n); };
         for (uint64_t k = 0; k < 4; ++k) {
             llvm::Value* x = b.CreateAnd(b.CreateLShr(left, bits(8 * k)), bits(255));
@@ -45,6 +63,7 @@ llvm::Value* emit_dot_bytes(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value
         return sums;
     }
     TW_CHECK(lanes == 8 || lanes == 16, "no dot product of {} lanes", lanes);
+    if (how == ByteDots::Words) return emit_dot_words(b, sums, left, right, lanes);
     return b.CreateIntrinsic(
         lanes == 16 ? llvm::Intrinsic::x86_avx512_vpdpbusd_512 : llvm::Intrinsic::x86_avx512_vpdpbusd_256, {},
         {sums, left, right});

@@ -1,6 +1,6 @@
 #pragma once
-// Vector instructions that add two products of bf16 numbers (AVX512_BF16) or four of bytes (VNNI) to every lane, and
-// code that does the same on machines without them.
+// Vector instructions that add two products of bf16 numbers (AVX512_BF16) or four of bytes (VNNI, or two of 16-bit
+// pairs) to every lane, and code that does the same on machines without them.
 
 #include <llvm/IR/IRBuilder.h>
 
@@ -17,9 +17,16 @@ std::pair<llvm::Value*, llvm::Value*> widened_pairs(llvm::IRBuilder<>& builder, 
 llvm::Value* emit_dot_bf16(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
                            bool emulated);
 
-/// sums[n] + the products of four unsigned bytes of `left[n]` and four signed bytes of `right[n]`, modulo 2^32
-/// (VPDPBUSD). All are vectors of 8 or 16 x i32.
+/// How four products of bytes are added to a lane.
+enum class ByteDots : uint8_t {
+    Instruction,  ///< VPDPBUSD (VNNI)
+    Words,    ///< VPMADDWD of the even bytes and of the odd ones as 16-bit numbers (AVX2, AVX-512BW), which is exact
+    Emulated  ///< in 32 bits, one byte of each lane at a time
+};
+
+/// sums[n] + the products of four unsigned bytes of `left[n]` and four signed bytes of `right[n]`, modulo 2^32. All are
+/// vectors of i32, of 8 or 16 lanes unless emulated.
 llvm::Value* emit_dot_bytes(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
-                            bool emulated);
+                            ByteDots how);
 
 }  // namespace tilewright::cpu

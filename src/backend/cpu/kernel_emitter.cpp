@@ -367,7 +367,9 @@ class KernelEmitter {
         job.emulated_tiles = !target_.bf16_tiles();
         job.emulated_byte_tiles = !target_.byte_tiles();
         job.emulated_dots = !target_.bf16_dots();
-        job.emulated_bytes = !target_.byte_dots();
+        job.byte_dots = target_.byte_dot_instructions() ? ByteDots::Instruction
+                        : target_.byte_dots()           ? ByteDots::Words
+                                                        : ByteDots::Emulated;
         job.expr = stage.expr();
         job.micro = &compute.micro;
         for (const size_t a : p_.stage_axes[compute.stage]) job.ranges.push_back(ranges_[a]);
@@ -401,7 +403,7 @@ class KernelEmitter {
         micro.registers.assign(copy.extents.size(), 1);
         const int lanes =
             std::max(1, target_.vector_bits / 8 / static_cast<int>(std::max<size_t>(4, byte_size(from.storage))));
-        if (copy.extents.size() > 0 && lanes > 1 &&
+        if (!copy.extents.empty() && lanes > 1 &&
             !(copy.extents[last].is_constant() && copy.extents[last].constant() == 1)) {
             micro.vector_axis = last;
             micro.lanes = lanes;

@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/cpu/dot_unit.h"
 #include "backend/cpu/expr_emitter.h"
 #include "tile/tile.h"
 
@@ -60,7 +61,7 @@ struct StageJob {
     bool emulated_tiles = false;       ///< tile registers of bf16 are memory (tile_unit.h)
     bool emulated_byte_tiles = false;  ///< tile registers of bytes are
     bool emulated_dots = false;        ///< dot products of bf16 are multiply-adds (dot_unit.h)
-    bool emulated_bytes = false;       ///< likewise those of bytes
+    ByteDots byte_dots = ByteDots::Emulated;
 };
 
 /// Emits the stage at the builder's insertion point and leaves the builder after it. `vars` holds bindings of symbols,

@@ -269,7 +269,8 @@ llvm::Value* StageMatrix::add_dot(llvm::Value* sum, const Coords& p) {
     llvm::Value *left = packed(slots_->left, p), *right = packed(slots_->right, p);
     if (m_.matrix->type == MatrixType::BF16) return emit_dot_bf16(b_, sum, left, right, job_.emulated_dots);
     if (job_.accesses[slots_->left].storage == DType::I8) std::swap(left, right);
-    return emit_dot_bytes(b_, sum, left, right, job_.emulated_bytes);
+    const bool one_register = lanes_ * 32 <= job_.vector_bits;
+    return emit_dot_bytes(b_, sum, left, right, one_register ? job_.byte_dots : ByteDots::Emulated);
 }
 
 }  // namespace tilewright::cpu

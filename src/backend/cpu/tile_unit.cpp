@@ -114,7 +114,7 @@ void TileUnit::emulate_bytes(int acc, int left, int right) {
                 llvm::Value* y = b_.CreateAlignedLoad(sums, row(right, p), align);
                 if (products_ == TileProducts::SignedUnsigned) std::swap(x, y);
                 llvm::Value* sum = b_.CreateAlignedLoad(sums, row(acc, m), align);
-                b_.CreateAlignedStore(emit_dot_bytes(b_, sum, x, y, true), row(acc, m), align);
+                b_.CreateAlignedStore(emit_dot_bytes(b_, sum, x, y, ByteDots::Emulated), row(acc, m), align);
             },
             "group");
     });

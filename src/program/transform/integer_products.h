@@ -13,7 +13,7 @@ struct IntegerProducts {
 };
 
 /// Factors of a contraction that represent 8-bit integers, (q - zero) * scale in F32 or q - zero in I32, become the
-/// integers themselves, one U8 and one I8, as dot products of CPUs read them (VNNI). Zero points are multiplied by sums
+/// integers themselves, one U8 and one I8, as dot products of CPUs read them. Zero points are multiplied by sums
 /// of the other factor, which are constants for weights; scales move behind the sum. Padding, 0 in the original,
 /// becomes the zero point.
 ///

@@ -20,6 +20,7 @@ bool choose_dot_micro(const OperandWalks& w, StageChoice& choice) {
     shape.stride = left.stride(axes->unit.rows).value_or(0);
     shape.element_bytes = bytes ? 1 : 2;
     if (!bytes) shape.latency = kDotLatency;
+    shape.words = bytes && !w.target.byte_dot_instructions();
     shape.steps = w.sum_points() / static_cast<double>(axes->step);
     if (axes->outer_rows) {
         shape.outer_rows = w.extent(*axes->outer_rows);

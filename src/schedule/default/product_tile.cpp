@@ -12,12 +12,15 @@ constexpr int64_t kMostTileVectors = 4;  // along the vector axis
 constexpr int64_t kMostTileRows = 14;    // more rows only add code
 
 /// Cycles of one reduction step of a register tile of rows x columns vectors: the maximum of multiply-adds, loads,
-/// latency that too few accumulators do not hide, and the panel's vectors at `panel_bytes_per_cycle`.
-double product_step_cycles(const NominalRates& rates, int64_t rows, int64_t columns, double vector_bytes,
+/// latency that too few accumulators do not hide, and the panel's vectors at `panel_bytes_per_cycle`. By 16-bit pairs,
+/// two multiplications and two additions take the place of a multiply-add, three instructions take an operand apart,
+/// and twice as many of all these start in a cycle.
+double product_step_cycles(const NominalRates& rates, bool words, int64_t rows, int64_t columns, double vector_bytes,
                            double panel_bytes_per_cycle) {
     const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
-    return std::max(
-        {r * c / rates.fmas, (r + c) / rates.loads, rates.fma_latency, c * vector_bytes / panel_bytes_per_cycle});
+    const double products =
+        words ? std::max(2 * r * c, (4 * r * c + 3 * (r + c)) / 2) / rates.fmas : r * c / rates.fmas;
+    return std::max({products, (r + c) / rates.loads, rates.fma_latency, c * vector_bytes / panel_bytes_per_cycle});
 }
 
 /// The cost of an extent in tiles: full ones and a tail.
@@ -35,13 +38,14 @@ double product_cycles(const NominalRates& rates, const ProductShape& shape, cons
         const double panel = static_cast<double>(columns) * vector_bytes * shape.steps;
         const double again = panel <= rates.l1_panel_bytes ? rates.l1_bytes : rates.l2_bytes;
         const int64_t tile_rows = tile.rows * tile.outer_rows;
-        const double first = product_step_cycles(rates, tile_rows, columns, vector_bytes, rates.far_bytes) -
-                             product_step_cycles(rates, tile_rows, columns, vector_bytes, again);
+        const auto step = [&](int64_t rows, double bytes) {
+            return product_step_cycles(rates, shape.words, rows, columns, vector_bytes, bytes);
+        };
+        const double first = step(tile_rows, rates.far_bytes) - step(tile_rows, again);
         return first * shape.steps + over_tiles(shape.outer_rows, tile.outer_rows, [&](int64_t outer_rows) {
                    return over_tiles(shape.rows, tile.rows, [&](int64_t inner_rows) {
                        const int64_t rows = inner_rows * outer_rows;
-                       return product_step_cycles(rates, rows, columns, vector_bytes, again) * shape.steps +
-                              static_cast<double>(rows * columns) + 8;
+                       return step(rows, again) * shape.steps + static_cast<double>(rows * columns) + 8;
                    });
                });
     });
@@ -57,8 +61,10 @@ ProductTile choose_product_tile(const ProductShape& shape, const Target& target)
     const double vector_bytes = 4.0 * target.micro_lanes();
     for (int64_t c = 1; c <= std::min(kMostTileVectors, shape.vectors); ++c) {
         // The operand's vectors stay in registers beside the accumulators. The broadcast needs a register unless it is
-        // a memory operand of the multiply-add.
-        const int64_t spare = target.micro_registers() - c - (target.micro_registers() < 32 ? 1 : 0);
+        // a memory operand of the multiply-add. By 16-bit pairs both are taken apart, and a product and a mask are
+        // held.
+        const int64_t operands = shape.words ? 2 * c + 4 : c + (target.micro_registers() < 32 ? 1 : 0);
+        const int64_t spare = target.micro_registers() - operands;
         const int64_t most = std::min(spare / c, kMostTileRows);
         for (int64_t r = std::min(shape.rows, most); r >= 1; --r)
             for (int64_t q = std::min(shape.outer_rows, most / r); q >= 1; --q) {

@@ -20,6 +20,8 @@ struct ProductShape {
     int64_t element_bytes = 4;  ///< of the broadcast operand
     double latency = 0;         ///< cycles between additions to one sum; 0: a multiply-add's
     double steps = 1;           ///< of the reduction: points, or pairs of them
+    /// Dot products of bytes by 16-bit pairs: four instructions, whose operands are taken apart into two vectors each.
+    bool words = false;
 };
 
 /// The tile with the fewest cycles over the whole extents, tails included, among those that fit the registers. Of equal
