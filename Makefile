@@ -83,13 +83,14 @@ tsan: setup-tools build-tsan/build.ninja
 	    TILEWRIGHT_RANDOM_PROGRAMS=$${TILEWRIGHT_RANDOM_PROGRAMS:-80} \
 	    $(CTEST) --timeout 3000 --test-dir build-tsan -R '$(TSAN_TESTS)'
 
-## fuzz: FUZZ_MUTANTS=20000 changed models, hostile models at full size, each fuzz target for FUZZ_SECONDS=600
+## fuzz: FUZZ_MUTANTS=20000 changed models and as many random programs, hostile models at full size, each fuzz target for FUZZ_SECONDS=600
 .PHONY: fuzz
 fuzz: setup-tools build build-fuzz/build.ninja
 	@echo "fuzz: $(FUZZ_MUTANTS) mutants from seed $(FUZZ_SEED); those that fail go to build-fuzz/findings/mutants"
 	@TILEWRIGHT_MUTANTS=$(FUZZ_MUTANTS) TILEWRIGHT_MUTANT_SEED=$(FUZZ_SEED) \
 	    TILEWRIGHT_MUTANT_FINDINGS=build-fuzz/findings/mutants build/bin/tool_test --gtest_filter='Mutants.*'
 	@TILEWRIGHT_LONG_TESTS=1 build/bin/tool_test --gtest_filter='Hostile*'
+	@TILEWRIGHT_RANDOM_PROGRAMS=$(FUZZ_MUTANTS) build/bin/model_test --gtest_filter='*RandomPrograms'
 	@cmake --build build-fuzz -j $(JOBS)
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 

@@ -75,6 +75,15 @@ function(tw_sources target)
   target_sources(${target} PRIVATE ${batches})
 endfunction()
 
+# tw_test_sources(TARGET SOURCE...)
+#
+# The same for a test program. Tests spend their time in the libraries: they are compiled with less optimisation, which
+# takes a fifth less time.
+function(tw_test_sources target)
+  tw_sources(${target} ${ARGN})
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 # TILEWRIGHT_RUNTIME_SOURCES: what libtilewright_runtime consists of. The global property TILEWRIGHT_RUNTIME_LIBRARIES
 # lists the static libraries that have these sources.
 set(TILEWRIGHT_RUNTIME_SOURCES "")
@@ -150,7 +159,7 @@ function(tw_library folder)
   endif()
   if(TILEWRIGHT_TESTS AND tests)
     add_executable(${name}_test)
-    tw_sources(${name}_test ${tests})
+    tw_test_sources(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE tw_${name} ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main rapidcheck)
     target_compile_definitions(${name}_test PRIVATE TW_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     if("LLVM" IN_LIST ARG_DEPS)

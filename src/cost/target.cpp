@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -100,18 +102,35 @@ Target with_gpu(Target target, const GpuTarget& gpu) {
     return target;
 }
 
+namespace {
+
+/// What the system's files say of these CPUs, but for the number of threads. Read once for each set of CPUs:
+/// /proc/cpuinfo and sysfs take a millisecond, which is longer than a small model takes to compile.
+Target described(const std::vector<int>& cpus) {
+    static std::mutex mutex;
+    static std::map<std::vector<int>, Target> known;
+    const std::lock_guard lock(mutex);
+    const auto [at, added] = known.try_emplace(cpus);
+    if (added) {
+        Target& target = at->second;
+        target.native = true;
+        const std::string cpuinfo = read_text_file("/proc/cpuinfo").value_or("");
+        describe_cpu(cpuinfo, kHostArch, target);
+        target.features = host_features();
+        target.cores = count_cores(cpus, read_text_file);
+        target.ghz.value = read_ghz(cpus.front(), cpuinfo, read_text_file);
+        target.caches = read_caches(cpus.front(), read_text_file);
+        if (target.caches.empty()) target.caches = common_caches();
+    }
+    return at->second;
+}
+
+}  // namespace
+
 Target host_target() {
-    Target target;
-    target.native = true;
-    const std::string cpuinfo = read_text_file("/proc/cpuinfo").value_or("");
-    describe_cpu(cpuinfo, kHostArch, target);
-    target.features = host_features();
-    const std::vector<int> cpus = allowed_cpus();
+    Target target = described(allowed_cpus());
     target.threads = target.workers = usable_cpu_count();
-    target.cores = std::min(target.threads, count_cores(cpus, read_text_file));
-    target.ghz.value = read_ghz(cpus.front(), cpuinfo, read_text_file);
-    target.caches = read_caches(cpus.front(), read_text_file);
-    if (target.caches.empty()) target.caches = common_caches();
+    target.cores = std::min(target.threads, target.cores);
     assume_rates(target);
     return target;
 }
