@@ -146,7 +146,6 @@ void figure_10(int count, int capability, int threads, bool verbose) {
         on_threads(all.size(), threads, [&](size_t k) {
             const std::vector<std::string> shared = {
                 fmt::format("-DTW_SHARED_BYTES={}", std::max<int64_t>(1, all[k].text.shared_bytes))};
-            std::string said;
             try {
                 const auto uses = nvrtc.uses(cuda::device_header() + "\n" + all[k].text.text, capability, shared);
                 all[k].actual = static_cast<double>(uses.at("kernel").shared_bytes);

@@ -276,7 +276,8 @@ int main(int argc, char** argv) {
     using namespace tilewright;
     CLI::App app("budgets of the machine code of kernels for GPUs");
     std::vector<std::string> tasks;
-    std::string precision = "f16", nvrtc = TW_NVRTC, nvdisasm = TW_NVDISASM;
+    std::string precision = "f16";
+    std::string nvrtc(TW_NVRTC), nvdisasm(TW_NVDISASM);  // empty where they were not there when it was built
     bool check = false, all = false, verbose = false, text = false;
     app.add_option("tasks", tasks, "gemm:MxNxK, conv:NxCxHxOxKxS, chain:BxMxNxKxH, attention:HEADSxMxNxKxH; all");
     app.add_option("--precision", precision, "of these: f32, tf32, f16 or bf16")

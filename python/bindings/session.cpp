@@ -140,7 +140,7 @@ void Runner::add(Feeds& feeds, std::size_t input, nb::handle given) const {
     feeds.arrays.push_back(std::move(array));
 }
 
-Runner::Feeds Runner::feeds_of(nb::dict by_name, bool cached) const {
+Runner::Feeds Runner::feeds_of(const nb::dict& by_name, bool cached) const {
     Feeds feeds;
     std::size_t held = 0;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -201,7 +201,7 @@ Runner::Outputs Runner::run(const Feeds& feeds, const std::vector<Target>& targe
     return out;
 }
 
-nb::list Runner::run(nb::handle names, nb::dict by_name, const Flag* terminate, Cache* cache) {
+nb::list Runner::run(nb::handle names, const nb::dict& by_name, const Flag* terminate, Cache* cache) {
     std::vector<std::size_t> wanted;
     if (!names.is_none())
         for (const nb::handle name : nb::list(names)) wanted.push_back(output_index(name));
@@ -243,7 +243,7 @@ Runner::Target Runner::bound_target(std::size_t output, nb::handle given) const 
     return target;
 }
 
-nb::list Runner::run_bound(nb::sequence inputs, nb::sequence given_targets, const Flag* terminate) {
+nb::list Runner::run_bound(const nb::sequence& inputs, const nb::sequence& given_targets, const Flag* terminate) {
     if (nb::len(inputs) != inputs_.size() || nb::len(given_targets) != outputs_.size())
         refuse("expected " + std::to_string(inputs_.size()) + " inputs and " + std::to_string(outputs_.size()) +
                " targets");
@@ -275,7 +275,8 @@ nb::list Runner::run_bound(nb::sequence inputs, nb::sequence given_targets, cons
     return list;
 }
 
-void Runner::run_addresses(nb::list inputs, nb::handle input_shapes, nb::list outputs, nb::sequence output_shapes) {
+void Runner::run_addresses(const nb::list& inputs, nb::handle input_shapes, const nb::list& outputs,
+                           const nb::sequence& output_shapes) {
     if (nb::len(inputs) != inputs_.size() || nb::len(outputs) != outputs_.size())
         refuse("expected " + std::to_string(inputs_.size()) + " inputs and " + std::to_string(outputs_.size()) +
                " outputs");
@@ -294,7 +295,7 @@ void Runner::run_addresses(nb::list inputs, nb::handle input_shapes, nb::list ou
     run(feeds, targets, nullptr);
 }
 
-std::vector<double> Runner::time(nb::dict by_name, int warmup, int iterations) {
+std::vector<double> Runner::time(const nb::dict& by_name, int warmup, int iterations) {
     const Feeds feeds = feeds_of(by_name);
     std::vector<double> seconds;
     const nb::gil_scoped_release release;

@@ -45,11 +45,12 @@ class Runner {
 
     /// Runs on arrays by position. `targets`, one per output: None: the output is not requested; True: a new array; a
     /// writable array: the output is written to it. Returns an array or None per output.
-    nb::list run_bound(nb::sequence inputs, nb::sequence targets, const Flag* terminate);
+    nb::list run_bound(const nb::sequence& inputs, nb::sequence targets, const Flag* terminate);
 
     /// Runs on memory of the caller. `inputs`, `outputs`: addresses by position. `input_shapes`: tuples, or None if all
     /// declared dimensions are numbers. `output_shapes`: tuples; a run whose outputs have others is an error.
-    void run_addresses(nb::list inputs, nb::handle input_shapes, nb::list outputs, nb::sequence output_shapes);
+    void run_addresses(const nb::list& inputs, nb::handle input_shapes, const nb::list& outputs,
+                       const nb::sequence& output_shapes);
 
     /// The seconds that each of `iterations` runs took, after `warmup` others.
     std::vector<double> time(nb::dict feeds, int warmup, int iterations);
@@ -72,7 +73,7 @@ class Runner {
     class Use;
 
     void add(Feeds& feeds, std::size_t input, nb::handle array) const;
-    Feeds feeds_of(nb::dict by_name, bool cached = false) const;
+    Feeds feeds_of(const nb::dict& by_name, bool cached = false) const;
     std::size_t output_index(nb::handle name) const;
     Outputs run(const Feeds& feeds, const std::vector<Target>& targets, const Flag* terminate, Cache* cache = nullptr);
     Target bound_target(std::size_t output, nb::handle array) const;

@@ -8,9 +8,9 @@
 
 namespace tilewright::artifact {
 
-inline constexpr std::string_view kTableMagic("TWMODEL", 8);
+inline constexpr std::string_view kTableMagic("TWMODEL\0", 8);
 // Behind the shared object: the hash of its bytes, then a magic.
-inline constexpr std::string_view kTrailerMagic("TWEND\r\n", 8);
+inline constexpr std::string_view kTrailerMagic("TWEND\r\n\0", 8);
 inline constexpr size_t kFileHashBytes = 32, kTrailerBytes = kFileHashBytes + 8;
 
 static_assert(sizeof(ModelTable) == 56 && offsetof(ModelTable, plan) == 16 && offsetof(ModelTable, weights) == 32 &&

@@ -72,7 +72,7 @@ PipelineOptions options_of(const test::Golden& golden) {
 Program program_of(const test::Golden& golden) {
     Program p = parse_program(golden.input);
     const auto weights = std::stable_partition(p.inputs.begin(), p.inputs.end(),
-                                               [&](ValueId v) { return !p.values[v].name.starts_with("w"); });
+                                               [&](ValueId v) { return !p.values[v].name.starts_with('w'); });
     std::for_each(weights, p.inputs.end(), [&](ValueId v) {
         Tensor t(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()));
         for (int64_t i = 0; i < t.count(); ++i) t.set(i, static_cast<double>(i * 37 % 19 - 9) * 0.125);
@@ -87,7 +87,7 @@ const std::map<std::string, Program (*)(Program)> kOfLowering = {
     {"dead_code", [](Program p) { return eliminate_dead_code(std::move(p)); }},
     {"integer_products", [](Program p) { return integer_products(std::move(p)); }},
     {"quantised_weights", [](Program p) { return quantised_weights(std::move(p)); }},
-    {"fold_constants", [](Program p) { return fold_constants(p); }},
+    {"fold_constants", [](Program p) { return fold_constants(p); }},  // NOLINT(performance-unnecessary-value-param)
     {"widen_storage", [](Program p) { return widen_storage(std::move(p), {DType::F16}); }},
     {"common_subexpressions", [](Program p) { return eliminate_dead_code(merge_common_subexpressions(std::move(p))); }},
     {"append_in_place",

@@ -77,7 +77,7 @@ class Exporter {
         }
         const int64_t features = s.heads * s.width;
         if (inputs_.empty()) inputs_.push_back({"x", type_, {s.batch, s.rows, features}});
-        const int64_t salt = name[0];  // other weights for each
+        const int64_t salt = static_cast<unsigned char>(name[0]);  // other weights for each
         const auto small = [salt](int64_t i) { return static_cast<double>(i * salt % 101 - 50) / 500; };
         const std::string w = constant("w_" + name, filled(type_, {features, heads * s.width}, small)),
                           b = constant("b_" + name, filled(type_, {heads * s.width}, small)),

@@ -120,7 +120,7 @@ class Model {
         const int64_t extent = rows == nullptr ? 1 : ranges[rows->axis].hi.constant(),
                       step = rows == nullptr ? 1 : rows->step;
         const int64_t blocks = (extent + step - 1) / step, every = (blocks + kMostBlocks - 1) / kMostBlocks;
-        const int64_t length = ranges[l.axis].hi.constant();
+        const int64_t length = ranges[l.axis].hi.constant(), steps = (length + l.step - 1) / l.step;
         double ran = 0, all = 0;
         for (int64_t b = 0; b < blocks; b += every) {
             if (rows != nullptr) ranges[rows->axis] = {Expr(b * step), Expr(std::min(extent, (b + 1) * step))};
@@ -130,7 +130,7 @@ class Model {
             };
             const int64_t begin = at(live.begin, 0) / l.step, end = (at(live.end, length) + l.step - 1) / l.step;
             ran += static_cast<double>(std::max<int64_t>(1, end - begin));
-            all += static_cast<double>((length + l.step - 1) / l.step);
+            all += static_cast<double>(steps);
         }
         return it->second = ran / all;
     }

@@ -244,8 +244,8 @@ TEST(TargetKey, KnowsTheMachineAndNotItsRates) {
         change(other);
         return target_key(other) != target_key(t);
     };
-    EXPECT_TRUE(differs([](Target& o) { o.cpu += "X"; }));
-    EXPECT_TRUE(differs([](Target& o) { o.cpu_id += "X"; }));
+    EXPECT_TRUE(differs([](Target& o) { o.cpu += 'X'; }));
+    EXPECT_TRUE(differs([](Target& o) { o.cpu_id += 'X'; }));
     EXPECT_TRUE(differs([](Target& o) { o.features.pop_back(); }));
     EXPECT_TRUE(differs([](Target& o) { o.threads = 11; }));
     EXPECT_TRUE(differs([](Target& o) { o.caches[1].bytes *= 2; }));

@@ -22,6 +22,7 @@ bool is_mask(const ModelIo& io) { return io.name.find("mask") != std::string::np
 double read_gbps(VectorIsa isa, int threads) {
     constexpr int64_t kBytes = int64_t{256} << 20;
     constexpr int kPasses = 5;
+    const int64_t part = kBytes / threads / 4096 * 4096;
     Arena block;
     block.reserve(kBytes);
     std::fill_n(block.data(), kBytes, std::byte{1});
@@ -31,13 +32,9 @@ double read_gbps(VectorIsa isa, int threads) {
     for (int pass = 0; pass < kPasses; ++pass) {
         const double start = now_ms();
         parallel_for(pool, threads, [&](int64_t begin, int64_t end, int) {
-            for (int64_t t = begin; t < end; ++t) {
-                const int64_t part = kBytes / threads / 4096 * 4096;
-                probe.load(block.data() + t * part, part, 1);
-            }
+            for (int64_t t = begin; t < end; ++t) probe.load(block.data() + t * part, part, 1);
         });
-        best =
-            std::max(best, static_cast<double>(kBytes / threads / 4096 * 4096 * threads) / (now_ms() - start) * 1e-6);
+        best = std::max(best, static_cast<double>(part * threads) / (now_ms() - start) * 1e-6);
     }
     return best;
 }
@@ -115,8 +112,8 @@ int64_t likeliest(const Tensor& logits) {
     return std::max_element(last.begin(), last.end()) - last.begin();
 }
 
-DecodeTimes time_decoding(std::shared_ptr<const CompiledModel> model, const std::map<std::string, int64_t>& sizes,
-                          int threads, int64_t prompt, int tokens) {
+DecodeTimes time_decoding(const std::shared_ptr<const CompiledModel>& model,
+                          const std::map<std::string, int64_t>& sizes, int threads, int64_t prompt, int tokens) {
     const DecoderInputs inputs(*model, sizes);
     const size_t logits = logits_of(*model);
     const int64_t vocabulary = model->outputs()[logits].shape.back().constant();

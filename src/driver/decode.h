@@ -49,7 +49,7 @@ struct DecodeTimes {
 };
 
 /// Generates `tokens` tokens behind a prompt of `prompt` made-up ones, once to warm up and once timed.
-DecodeTimes time_decoding(std::shared_ptr<const CompiledModel> model, const std::map<std::string, int64_t>& sizes,
-                          int threads, int64_t prompt, int tokens);
+DecodeTimes time_decoding(const std::shared_ptr<const CompiledModel>& model,
+                          const std::map<std::string, int64_t>& sizes, int threads, int64_t prompt, int tokens);
 
 }  // namespace tilewright

@@ -19,8 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Model zoo(const std::string& name, ZooSettings settings = {}) {
-    const ZooModel m = build_zoo_model(name, 0, std::move(settings));
+Model zoo(const std::string& name, const ZooSettings& settings = {}) {
+    const ZooModel m = build_zoo_model(name, 0, settings);
     return load_model_from_bytes(m.bytes.data(), m.bytes.size());
 }
 

@@ -10,7 +10,6 @@
 namespace tilewright {
 namespace {
 
-using testing::HasSubstr;
 using testing::StartsWith;
 
 /// A file with this header and these elements, in the format of numpy.save.

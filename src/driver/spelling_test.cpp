@@ -24,7 +24,7 @@ struct Spelling {
     int64_t opset = 17;
 };
 
-Wire op(GraphBuilder& b, const char* name, std::vector<Wire> inputs, const Attributes& attributes = {}) {
+Wire op(GraphBuilder& b, const char* name, const std::vector<Wire>& inputs, const Attributes& attributes = {}) {
     // Shapes of results are not declared and not needed.
     return b.node(name, inputs, attributes);
 }

@@ -131,7 +131,7 @@ std::string term_text(const Term& t) {
     else if (t.coefficient != 1)
         s = std::to_string(t.coefficient) + "*";
     for (size_t i = 0; i < t.atoms.size(); ++i) {
-        if (i > 0) s += "*";
+        if (i > 0) s += '*';
         s += t.atoms[i]->text;
     }
     return s;
@@ -400,7 +400,7 @@ template <class F>
 Expr remembered(Operation op, Expr a, Expr b, const F& compute) {
     struct Known {
         Expr a, b, result;
-        Operation op = {};
+        Operation op = Operation::Add;
     };
     constexpr size_t kKnown = 1 << 13;
     thread_local std::vector<Known> known(kKnown);
@@ -600,9 +600,8 @@ Expr remainder_of(Expr a, Expr b) {
         const Expr q = floor_div(a, b);
         const Expr rest = a - q * b;
         const Atom* whole = single_atom(q);
-        if (whole == nullptr || whole->kind != Atom::Kind::FloorDiv || !(whole->a == a)) {
-            if (is_uniform(rest) && rest.is_constant(0)) return 0;
-        }
+        const bool undivided = whole != nullptr && whole->kind == Atom::Kind::FloorDiv && whole->a == a;
+        if (!undivided && is_uniform(rest) && rest.is_constant(0)) return 0;
     }
     return make_atom(Atom::Kind::Mod, a, b);
 }

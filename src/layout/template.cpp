@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "program/analysis/contraction.h"
 
@@ -312,7 +313,7 @@ class TemplateMaker {
         for (const size_t d : channels)
             if (d != kNone) tiled.push_back(d);
         t.before.insert(t.before.end(), tiled.begin(), tiled.end());
-        t.within = tiled;
+        t.within = std::move(tiled);
     }
 
     const Program& program_;

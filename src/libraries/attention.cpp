@@ -274,7 +274,10 @@ class AttentionRecognition {
         const auto o = strides_of(stages_, *written_, stages_.outputs[0], result_index(*written_));
         if (!q || !k || !v || !o) return std::nullopt;
         std::optional<AxisStrides> m;
-        if (mask_ && !(m = strides_of(stages_, s, mask_->value, mask_->index))) return std::nullopt;
+        if (mask_) {
+            m = strides_of(stages_, s, mask_->value, mask_->index);
+            if (!m) return std::nullopt;
+        }
         enum : size_t { kQueries, kKeys, kValues, kResult, kMask, kTensors };
         std::vector<LibraryAxis> batch, rows;
         for (size_t a = 0; a < columns; ++a) {

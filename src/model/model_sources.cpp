@@ -43,7 +43,7 @@ std::string CompiledModel::dump(const std::string& stage) const {
             s += cpu::print_assembly(k, target());
         else
             model_error("unknown stage '{}': expected graph, program, plan, tiles, llvm, asm or cuda", stage);
-        s += "\n";
+        s += '\n';
     }
     return s;
 }

@@ -12,7 +12,6 @@
 namespace tilewright {
 namespace {
 
-using testing::Each;
 using testing::HasSubstr;
 using namespace test;
 

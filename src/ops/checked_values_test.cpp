@@ -11,7 +11,6 @@
 namespace tilewright {
 namespace {
 
-using test::floats;
 using test::graph;
 using test::In;
 using test::model;

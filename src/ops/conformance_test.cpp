@@ -22,8 +22,9 @@ bool has_lowerings(const Graph& graph) {
     for (const Node& n : graph.nodes) {
         if (find_lowering(n.domain, n.op, n.opset) == nullptr) return false;
         for (const auto& [name, value] : n.attributes)
-            if (const auto* body = std::get_if<std::shared_ptr<const Graph>>(&value); body != nullptr)
-                if (!has_lowerings(**body)) return false;
+            if (const auto* body = std::get_if<std::shared_ptr<const Graph>>(&value);
+                body != nullptr && !has_lowerings(**body))
+                return false;
     }
     return true;
 }

@@ -95,7 +95,7 @@ std::optional<ValueId> integer_mask(NodeContext& c, size_t input, const MaskShap
             c.require(s[0] == m.batch || (ends_and_starts && s[0] == m.batch * 2), misfit);
         return addend_of_ends(c, mask, m, may_have_starts, t);
     }
-    if (s.size() == 2 && s[1].is_constant(1) && !(m.keys.is_constant(1))) {
+    if (s.size() == 2 && s[1].is_constant(1) && !m.keys.is_constant(1)) {
         c.b.require_spread(s[0], m.batch, misfit);
         return std::nullopt;  // equal for all keys
     }

@@ -11,7 +11,6 @@
 namespace tilewright {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace test;
 
@@ -106,7 +105,7 @@ RC_GTEST_PROP(ConvTranspose, scatters_every_input_over_its_window, ()) {
 }
 
 /// Conv(x [2, 4, 8, 8], w) as text.
-std::string written(const std::string& op, Shape weights, std::map<std::string, Attribute> attrs) {
+std::string written(const std::string& op, Shape weights, const std::map<std::string, Attribute>& attrs) {
     return primitives(lower(model(graph({{"x", DType::F32, {2, 4, 8, 8}}}, {node(op, {"x", "w"}, {"y"}, attrs)}, {"y"},
                                         {{"w", small_integers(std::move(weights), 1)}}))));
 }

@@ -18,7 +18,6 @@ using test::open_inputs;
 using test::OpenCase;
 using test::OpenDraw;
 using test::whole;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 

@@ -22,7 +22,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::string written(const std::string& op, const std::vector<In>& inputs,
                     std::map<std::string, Attribute> attributes = {}, int64_t opset = 17,
-                    std::map<std::string, Tensor> known = {}) {
+                    const std::map<std::string, Tensor>& known = {}) {
     std::vector<std::string> names;
     for (const In& i : inputs) names.push_back(i.name);
     for (const auto& [name, t] : known) names.push_back(name);

@@ -347,9 +347,9 @@ class GraphLowering {
                 const ValueId v = lookup(name);
                 types += type_text(b_.dtype(v), b_.shape(v));
             } catch (const ModelError&) {
-                types += "?";
+                types += '?';
             } catch (const UnknownValue&) {
-                types += "?";
+                types += '?';
             }
         }
         Problem p{node.name, node.op, node.domain, node.opset, types, described(node, message), unsupported};

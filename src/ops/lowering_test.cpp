@@ -9,7 +9,6 @@ namespace tilewright {
 namespace {
 
 using test::graph;
-using test::In;
 using test::ints;
 using test::model;
 using test::node;

@@ -10,7 +10,6 @@ namespace tilewright::test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
 
 std::vector<int64_t> positions(const std::vector<float>& x, int64_t k, int64_t largest) {
     const auto n = static_cast<int64_t>(x.size());

@@ -12,7 +12,6 @@
 namespace tilewright {
 namespace {
 
-using testing::HasSubstr;
 using namespace test;
 
 constexpr int64_t kInput = 3, kHidden = 2, kBatch = 2;

@@ -68,7 +68,7 @@ Tensor every_fifth(Shape shape) {
 
 /// Resize(x, scales) with constant scales, as text.
 std::string resized(std::vector<DeclaredDim> x, const std::vector<float>& scales,
-                    std::map<std::string, Attribute> attrs) {
+                    const std::map<std::string, Attribute>& attrs) {
     const Program p =
         lower(model(graph({{"x", DType::F32, std::move(x)}}, {node("Resize", {"x", "", "s"}, {"y"}, attrs)}, {"y"},
                           {{"s", floats({static_cast<int64_t>(scales.size())}, scales)}})));

@@ -13,9 +13,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace test;
 
-std::string lowered(const std::string& op, const std::vector<In>& inputs, std::map<std::string, Tensor> known,
+std::string lowered(const std::string& op, const std::vector<In>& inputs, const std::map<std::string, Tensor>& known,
                     std::map<std::string, Attribute> attributes = {}, int64_t opset = 17,
-                    std::vector<std::string> outputs = {"y"}) {
+                    const std::vector<std::string>& outputs = {"y"}) {
     std::vector<std::string> names;
     for (const In& i : inputs) names.push_back(i.name);
     for (const auto& [name, t] : known) names.push_back(name);

@@ -146,13 +146,13 @@ Primitive rows_of(Program& p, const Candidate& c) {
 
 void apply(Program& p, const Candidate& c) {
     const size_t k = c.append.axis;
-    Primitive rows = rows_of(p, c);
+    const Primitive rows = rows_of(p, c);
     IndexVector<PrimitiveId, Primitive> primitives;
     for (const PrimitiveId id : p.primitives.ids()) {
         Primitive& primitive = p.primitives[id];
         if (id == c.primitive) {
             primitive.kind = Opaque{opaque::append(), {c.past, rows.outputs[0]}};
-            primitives.push_back(std::move(rows));
+            primitives.push_back(rows);
         } else if (TensorExpr* e = primitive.expr()) {
             for (Access& a : e->accesses)
                 if (a.value == c.past || a.value == c.present) a.index = rows_first(a.index, k);

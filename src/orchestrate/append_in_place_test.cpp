@@ -14,7 +14,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 /// present = past [b, 2, n, 4] with x [b, 2, m, 4] behind it. y is the sum of present's rows, z a part of past.
 struct Decoder {
@@ -88,7 +87,7 @@ TEST(AppendInPlace, KnowsTheRowsBeforeAndThoseThatARunAdds) {
 }
 
 TEST(AppendInPlace, LeavesOutputsAloneThatAreMoreThanTheInputAndRowsBehindIt) {
-    const auto untouched = [](Decoder& d, std::vector<ValueId> outputs, const char* why) {
+    const auto untouched = [](Decoder& d, const std::vector<ValueId>& outputs, const char* why) {
         d.b.set_outputs(outputs);
         const std::string before = print(d.program);
         EXPECT_THAT(d.rewritten(outputs), IsEmpty()) << why;

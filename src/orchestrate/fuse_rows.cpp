@@ -68,7 +68,7 @@ bool walks_lanes(const Program& program, const TensorExpr& e, ValueId out, size_
         return std::any_of(
                    strides.begin(), strides.end(),
                    [&](const std::optional<Expr>& s) { return &s != &strides[a] && (!s || !s->is_constant(0)); }) &&
-               access.index.size() > 0 && !is_row_statistic(e, access);
+               !access.index.empty() && !is_row_statistic(e, access);
     });
 }
 

@@ -228,7 +228,7 @@ Program linear_attention(const std::string& n) {
   y: f32[4, 16, N] = [4, 16, N] @0 where @0 = quot[i0, i2, i1]
   output y
 })";
-    for (size_t at = text.find("N"); at != std::string::npos; at = text.find("N", at + n.size()))
+    for (size_t at = text.find('N'); at != std::string::npos; at = text.find('N', at + n.size()))
         text.replace(at, 1, n);
     return parse_program(text);
 }

@@ -134,7 +134,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
     append([](const Dim& x) { return x.lane; });
     append([](const Dim&) { return true; });
     layout::Reorder reorder;
-    reorder.permutation = order;
+    reorder.permutation = std::move(order);
     layout.primitives.emplace_back(reorder);
     return layout;
 }

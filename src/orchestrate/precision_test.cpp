@@ -38,11 +38,11 @@ Program parsed(const std::string& text) {
     Program p = parse_program("program p {\n" + text + "}\n");
     std::vector<ValueId> inputs;
     for (const ValueId v : p.inputs)
-        if (p.values[v].name.starts_with("w"))
+        if (p.values[v].name.starts_with('w'))
             p.constants.emplace(v, numbers(p, v, 0.25));
         else
             inputs.push_back(v);
-    p.inputs = inputs;
+    p.inputs = std::move(inputs);
     return p;
 }
 

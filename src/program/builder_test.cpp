@@ -123,7 +123,7 @@ TEST(BuilderRequirements, SimplifyAnIndexIfOnlyTheFullExtentFits) {
         e.body.set_root(e.body.cast(DType::F32, e.body.index(axis(0))));
         const ValueId mask = b.emit(std::move(e), DType::F32, "mask");
         const std::string text = made_by(p, b.binary(ScalarOp::Add, mask, x));
-        return text.substr(text.find("mask["), text.find("]", text.find("mask[")) - text.find("mask[") + 1);
+        return text.substr(text.find("mask["), text.find(']', text.find("mask[")) - text.find("mask[") + 1);
     };
     const Expr s = symbol("s"), t = symbol("t");
     EXPECT_EQ(index(min(s, 1024), {s, t}), "mask[i0]");

@@ -8,7 +8,6 @@
 namespace tilewright {
 namespace {
 
-using test::Nothing;
 using test::program;
 
 std::string category_of(std::string_view declared, std::string_view text) {

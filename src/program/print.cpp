@@ -119,7 +119,7 @@ class Printer {
         text += fmt::format("{}{} = {}", indent, left, right);
         if (!primitive.name.empty() || !primitive.source.empty())
             text += fmt::format("  ; {} {}", name_text(primitive.name), name_text(primitive.source));
-        text += "\n";
+        text += '\n';
         static const Program kNothing;
         const auto nested = [&](const std::shared_ptr<const Program>& body, std::string_view head) {
             program(body ? *body : kNothing, head, indent + "  ");
@@ -163,7 +163,7 @@ std::string print(const Program& program, const TensorExpr& e) {
         s += fmt::format(" {}(", to_string(e.reducer));
         for (size_t k = spatial; k < e.extents.size(); ++k)
             s += fmt::format("{}i{} < {}", k > spatial ? ", " : "", k, e.extents[k].text());
-        s += ")";
+        s += ')';
     }
     s += " " + e.body.print();
     if (!e.epilogue.empty()) s += " then " + e.epilogue.print();

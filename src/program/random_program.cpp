@@ -87,7 +87,7 @@ class Generator {
             if (const ValueId v = any(); is_f32(v)) return v;
         return values_[0];
     }
-    ValueId weights(Dims shape) {
+    ValueId weights(const Dims& shape) {
         Shape s;
         for (const Expr d : shape) s.push_back(d.constant());
         Tensor t(DType::F32, s);

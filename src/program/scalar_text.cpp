@@ -30,7 +30,7 @@ std::string constant_text(const ScalarNode& n) {
                                               : fmt::format("{}", n.int_value);
         return n.dtype == DType::I64 ? s : s + ":" + std::string(to_string(n.dtype));
     }
-    const auto with_point = [](std::string s) {
+    const auto with_point = [](const std::string& s) {
         return s.find_first_not_of("-0123456789") == std::string::npos ? s + ".0" : s;
     };
     std::string s = with_point(double_text(n.value));
@@ -114,7 +114,7 @@ class BodyPrinter {
             s = table_text(n);
         else
             s = to_string(n.op);
-        s += "(";
+        s += '(';
         for (const ScalarId o : operands(n)) s += (s.back() == '(' ? "" : ", ") + text(o);
         return s + ")";
     }

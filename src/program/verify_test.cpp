@@ -10,7 +10,6 @@
 namespace tilewright {
 namespace {
 
-using test::Nothing;
 using test::program;
 
 /// The faults, one a line.

@@ -174,7 +174,7 @@ class Printer {
 std::string expression(const TileProgram& p, const std::vector<Stmt>& body) {
     std::string s;
     for (const Stmt& statement : body) {
-        if (!s.empty()) s += ",";
+        if (!s.empty()) s += ',';
         if (const auto* loop = std::get_if<TileLoop>(&statement.kind)) {
             const bool alone = loop->body.size() == 1 && std::holds_alternative<TileLoop>(loop->body[0].kind);
             const std::string inside = expression(p, loop->body);

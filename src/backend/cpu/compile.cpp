@@ -280,7 +280,7 @@ LlvmCpu host_cpu() {
 }  // namespace
 
 LlvmCpu llvm_cpu(const Target& target) {
-    const LlvmCpu host = host_cpu();
+    LlvmCpu host = host_cpu();
     if (target.native) return host;
     const bool same = llvm::Triple(host.triple).getArchName() == target.arch;
     return {same ? host.triple : target.arch + "-unknown-linux-gnu", std::string(llvm_name(target.isa)), ""};

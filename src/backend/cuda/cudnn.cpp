@@ -57,7 +57,7 @@ struct Cudnn::Numbers {
     enum : int { kPointwiseOf = 750, kPointwiseX = 751, kPointwiseB = 752, kPointwiseY = 753 };
     enum : int { kGraphHandle = 800, kGraphOperations = 801 };
     enum : int {
-        kTensorAlignment = 900,
+        kTensorByteAlignment = 900,
         kTensorType = 901,
         kTensorExtents = 902,
         kTensorStrides = 903,
@@ -478,7 +478,7 @@ class Cudnn::Graph : private Numbers {
         Descriptor d = call_->descriptor(kTensor);
         call_->set(d.get(), kTensorNumber, next_++);
         call_->set(d.get(), kTensorType, kOfType, type);
-        call_->set(d.get(), kTensorAlignment, kAlignment);
+        call_->set(d.get(), kTensorByteAlignment, kAlignment);
         call_->set(d.get(), kTensorExtents, extents);
         call_->set(d.get(), kTensorStrides, strides);
         call_->set(d.get(), kTensorVirtual, kOfBool, 1, &is_virtual);

@@ -21,7 +21,7 @@ std::optional<LibraryProduct> of(const std::string& stages) {
     for (const LibraryKernel& form : std::get<std::vector<LibraryKernel>>(forms))
         if (const auto* op = std::get_if<LibraryOperation>(&form)) {
             auto product = library_product(*op);
-            if (auto* found = std::get_if<LibraryProduct>(&product)) return std::move(*found);
+            if (auto* found = std::get_if<LibraryProduct>(&product)) return *found;
         }
     return std::nullopt;
 }
@@ -59,7 +59,7 @@ TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
     EXPECT_FALSE(of(product_then(" then mul(acc, 0.5)")));
     EXPECT_FALSE(of(product_then(" then max(acc, 1.0)")));
     EXPECT_FALSE(of(product_then(" then add(acc, @2)", "f32[48]", "i0")));  // an element a row
-    const std::string x = "acc";                                            // gelu by erf
+    // GELU by erf.
     EXPECT_FALSE(of(product_then(" then mul(mul(acc, 0.5), add(erf(mul(acc, 0.7071067811865475)), 1.0))")));
     // Computed operands, windows, dynamic sizes.
     EXPECT_FALSE(of(R"(program p {

@@ -49,7 +49,8 @@ inline TestGpu* test_gpu() {
 
 /// What a test's kernels are generated for: an H200, unless this machine's GPU is less than that.
 inline GpuTarget target_on(const Gpu& gpu) {
-    const GpuTarget h = h200(), here = gpu.target();
+    const GpuTarget h = h200();
+    const GpuTarget& here = gpu.target();
     const bool less = !here.has_wgmma() || h.block_shared_bytes > here.block_shared_bytes;
     return less ? here : h;
 }

@@ -171,17 +171,17 @@ std::vector<SassKernel> parse_sass(const std::string& listing) {
         }
         if (!inside || text.empty() || text.starts_with("//")) continue;
         std::vector<SassInstruction>& code = kernels.back().instructions;
-        if (text.ends_with(":")) {
+        if (text.ends_with(':')) {
             labels[std::string(text.substr(0, text.size() - 1))] = code.size();
             continue;
         }
-        if (text.starts_with(".")) continue;
+        if (text.starts_with('.')) continue;
         const size_t behind = text.find("*/");
-        TW_CHECK(text.starts_with("/*") && behind != std::string_view::npos && text.ends_with(";"),
+        TW_CHECK(text.starts_with("/*") && behind != std::string_view::npos && text.ends_with(';'),
                  "a line of a listing is no instruction: {}", line);
         text = trimmed(text.substr(behind + 2, text.size() - behind - 3));
         SassInstruction i;
-        if (text.starts_with("@")) i.predicate = take_word(text).substr(1);
+        if (text.starts_with('@')) i.predicate = take_word(text).substr(1);
         i.opcode = take_word(text);
         i.operands = text;
         if (std::string label = label_in(text); !label.empty()) targets.emplace_back(code.size(), std::move(label));

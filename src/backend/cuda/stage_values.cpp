@@ -274,7 +274,7 @@ std::string StageValues::access_text(uint32_t slot) {
 }
 
 std::string StageValues::swizzled(const Place& place, Expr offset, const Variables::LoadText& loads) const {
-    const std::string at = v_.text(offset, loads);
+    std::string at = v_.text(offset, loads);
     if (place.swizzle == 0) return at;
     return fmt::format("tw::swizzled<{}, {}>({})", place.swizzle, byte_size(place.storage), at);
 }

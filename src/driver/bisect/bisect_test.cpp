@@ -145,7 +145,7 @@ TEST(Bisect, FindsAWrongTileProgram) {
 Options with_wrong_code(const std::function<bool(TileProgram&)>& edit, std::string* name) {
     Options o = options_for(classifier());
     o.compile = [=](const Model& m, const PipelineOptions& p) {
-        const Compilation c = compile_model(m, p);
+        Compilation c = compile_model(m, p);
         for (size_t k = 0; k < c.model->kernels().size(); ++k) {
             TileProgram other = c.model->kernels()[k];
             if (!edit(other)) continue;

@@ -101,7 +101,7 @@ std::string text_of(const Finding& f, const Options& o) {
     }
     if (f.first.size() > kListed) s += fmt::format("  and {} more\n", f.first.size() - kListed);
     if (f.kernel) s += "\n" + kernel_text(f);
-    if (!f.notes.empty()) s += "\n";
+    if (!f.notes.empty()) s += '\n';
     for (const std::string& note : f.notes) s += "note: " + note + "\n";
     return s;
 }

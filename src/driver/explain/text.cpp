@@ -135,7 +135,7 @@ std::string plans_text(const Report& r) {
         s += fmt::format("{:<26}{:>8}{:>14.3f}{}", p.name, p.kernels, p.estimate_ms,
                          p.measured_ms ? fmt::format("{:>14.3f}", *p.measured_ms) : "");
         if (&p != &r.plans[0]) s += fmt::format("{:>14.1f} %", 100 * (1 - ms(r.plan()) / std::max(1e-12, ms(p))));
-        s += "\n";
+        s += '\n';
     }
     return s;
 }

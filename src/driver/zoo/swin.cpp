@@ -75,7 +75,7 @@ Value window_attention(GraphBuilder& b, const Value& input, int64_t heads, int64
     Value bias = b.node("Gather", {table, index}, {{"axis", 0}}, Extents{kTokens * kTokens, heads});
     bias = unsqueeze(b, transpose(b, reshape(b, bias, {kTokens, kTokens, heads}), {2, 0, 1}), {0});
     const auto mask = [&](const Value& scores) {
-        const Value biased = add(b, scores, bias);
+        Value biased = add(b, scores, bias);
         if (shift == 0) return biased;
         const Extents split = {input[0], windows * windows, heads, kTokens, kTokens};
         const Value masked = add(b, reshape(b, biased, split, input), b.constant(shift_mask(side, shift)));

@@ -108,7 +108,7 @@ std::vector<GridAxis> dispatch_grid(const std::vector<Var>& symbols, const std::
         sizes.insert(last);
         const double octaves = std::log2(static_cast<double>(last)) + 1;
         const double step = std::max(0.5, octaves / std::max(2.0, std::min(each, 40.0)));
-        for (double x = 0; x < octaves - 1; x += step) sizes.insert(std::llround(std::exp2(x)));
+        for (int k = 0; k * step < octaves - 1; ++k) sizes.insert(std::llround(std::exp2(k * step)));
         out.push_back({v, {sizes.begin(), sizes.end()}});
     }
     return out;

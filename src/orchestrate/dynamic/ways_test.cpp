@@ -10,7 +10,6 @@
 namespace tilewright::dynamic {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "orchestrate/optimal/milp.h"
@@ -346,7 +347,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
         result.seconds = spent();
         return result;
     }
-    result.chosen = best;
+    result.chosen = std::move(best);
     result.objective = best_cost;
     result.bound = result.status == BlpStatus::Optimal ? result.objective : std::min(result.bound, result.objective);
     result.seconds = spent();

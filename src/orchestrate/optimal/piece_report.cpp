@@ -23,7 +23,7 @@ void PlanReport::add(const PieceStep& step) {
         r.solve_ms = r.emitted = 0;
         for (auto* relaxed : {&r.strong, &r.published})
             if (*relaxed) (*relaxed)->ms = 0;
-        report_.pieces.push_back(std::move(r));
+        report_.pieces.push_back(r);
     }
     for (const auto& [reason, n] : searched.plan.refused) report_.refused[reason] += n;
 }

@@ -116,7 +116,7 @@ class Evaluator {
         }
         if (x.is_numeral()) return (z_.real_val(1) / x).simplify();
         if (x.is_app() && x.decl().name().str() == "inv") return x.arg(0);
-        const z3::expr normal = expanded(x);
+        z3::expr normal = expanded(x);
         if (normal.is_numeral() || (normal.is_app() && normal.decl().decl_kind() == Z3_OP_MUL)) return inverse(normal);
         return of_divisor(normal);
     }

@@ -150,7 +150,7 @@ class Merger {
             !same_value(made, e.accesses[0].value))
             return false;
         for (size_t k = 0; k < e.spatial; ++k)
-            if (!(e.accesses[0].index[k] == axis(k)) && !(e.extents[k].is_constant(1))) return false;
+            if (!(e.accesses[0].index[k] == axis(k)) && !e.extents[k].is_constant(1)) return false;
         return true;
     }
 

@@ -337,8 +337,9 @@ Program fuse_at_random(Program p, uint64_t seed, int& inlinings, int& epilogues)
                 std::optional<TensorExpr> r = inline_producer(*consumer, k, *producer, p.values[v]);
                 if (r) {
                     ++inlinings;
-                } else if ((r = fuse_epilogue(*producer, *consumer, k, p.values[v]))) {
-                    ++epilogues;
+                } else {
+                    r = fuse_epilogue(*producer, *consumer, k, p.values[v]);
+                    epilogues += r.has_value();
                 }
                 if (!r) continue;
                 p = with_expr(p, id, std::move(*r));

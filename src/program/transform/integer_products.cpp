@@ -193,7 +193,7 @@ class Rewriter {
                             [](const Access& a) { return uses_load(a.index); }))
                 return std::nullopt;
             if (auto found = quantised(own)) return padded(std::move(*found), read);
-            const auto next = inlined(own, e.spatial);
+            auto next = inlined(own, e.spatial);
             if (!next) return std::nullopt;
             own = std::move(*next);
         }

@@ -33,9 +33,9 @@ Program parsed(const std::string& text) {
     std::vector<ValueId> inputs;
     for (const ValueId v : p.inputs) {
         const std::string& name = p.values[v].name;
-        if (name.starts_with("w")) {
+        if (name.starts_with('w')) {
             p.constants.emplace(v, numbers(p, v));
-        } else if (name.starts_with("z")) {
+        } else if (name.starts_with('z')) {
             Tensor t(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()));
             for (int64_t i = 0; i < t.count(); ++i) t.set(i, name == "z1" ? 10 : 20);
             p.constants.emplace(v, std::move(t));
@@ -43,7 +43,7 @@ Program parsed(const std::string& text) {
             inputs.push_back(v);
         }
     }
-    p.inputs = inputs;
+    p.inputs = std::move(inputs);
     return p;
 }
 

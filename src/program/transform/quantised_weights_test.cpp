@@ -41,7 +41,7 @@ Program parsed(const std::string& text) {
             inputs.push_back(v);
         else
             p.constants.emplace(v, numbers(p.values[v]));
-    p.inputs = inputs;
+    p.inputs = std::move(inputs);
     return p;
 }
 

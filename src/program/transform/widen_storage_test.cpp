@@ -14,7 +14,7 @@ Program parsed(const std::string& text) {
     Program p = parse_program("program p {\n" + text + "}\n");
     std::vector<ValueId> inputs;
     for (const ValueId v : p.inputs) {
-        if (!p.values[v].name.starts_with("w")) {
+        if (!p.values[v].name.starts_with('w')) {
             inputs.push_back(v);
             continue;
         }
@@ -22,7 +22,7 @@ Program parsed(const std::string& text) {
         for (int64_t i = 0; i < t.count(); ++i) t.set(i, 0.01 * static_cast<double>(i * 7 % 31 - 12));
         p.constants.emplace(v, std::move(t));
     }
-    p.inputs = inputs;
+    p.inputs = std::move(inputs);
     return p;
 }
 

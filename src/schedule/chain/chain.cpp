@@ -118,7 +118,7 @@ void keep_used_accesses(TensorExpr& e, const Program& p) {
         return leaf.op == ScalarOp::Access ? b.access(number.at(leaf.slot), p.values[e.accesses[leaf.slot].value].dtype)
                                            : ScalarId();
     }));
-    e.body = fresh;
+    e.body = std::move(fresh);
     e.accesses = std::move(kept);
 }
 

@@ -39,9 +39,9 @@ std::string print(const TilingExpression& e, const std::vector<std::string>& nam
     std::string s;
     for (const size_t i : e.nested) s += names[i];
     if (e.groups.empty()) return s;
-    s += "(";
+    s += '(';
     for (size_t g = 0; g < e.groups.size(); ++g) {
-        if (g > 0) s += ",";
+        if (g > 0) s += ',';
         for (const size_t i : e.groups[g]) s += names[i];
     }
     return s + ")";
@@ -176,7 +176,8 @@ Space make_space(const Chain& c, double capacity) {
     n.after_rule_2 = space.expressions.size();
     double tiles = 1, kept = 1;
     for (const size_t a : c.tiled) {
-        tiles *= static_cast<double>((c.extents[a] + 15) / 16);
+        const int64_t most = (c.extents[a] + 15) / 16;
+        tiles *= static_cast<double>(most);
         space.sizes.push_back(c.open[a] ? open_tile_sizes() : tile_sizes(c.extents[a]));
         kept *= static_cast<double>(space.sizes.back().size());
     }

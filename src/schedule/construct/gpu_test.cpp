@@ -17,7 +17,6 @@ namespace tilewright::construct {
 namespace {
 
 using testing::ElementsAre;
-using testing::Le;
 using Kind = Action::Kind;
 
 Problem on_gpu(const Program& stages, Precision precision = Precision::F32, const GpuTarget& target = a100()) {

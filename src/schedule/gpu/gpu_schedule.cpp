@@ -353,8 +353,9 @@ class Retarget {
     /// Inserts the copy at the start of the outermost body in the grid whose inner loops do not cut it.
     void place(std::vector<Stmt>& body, const Load& load) {
         for (Stmt& s : body)
-            if (auto* loop = std::get_if<TileLoop>(&s.kind); loop != nullptr && holds(loop->body, load.stage))
-                if (loop->parallel || cut_below(*loop, load)) return place(loop->body, load);
+            if (auto* loop = std::get_if<TileLoop>(&s.kind);
+                loop != nullptr && holds(loop->body, load.stage) && (loop->parallel || cut_below(*loop, load)))
+                return place(loop->body, load);
         body.insert(body.begin(), Stmt{load});
     }
     bool cut_below(const TileLoop& loop, const Load& load) const {

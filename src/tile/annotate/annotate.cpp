@@ -46,7 +46,7 @@ std::vector<std::vector<Expr>> cuts_at(const StageSite& s, const std::optional<s
         if (s.micro->registers.size() > a && !s.vector_axis(a))
             q.tile_points *= static_cast<size_t>(s.micro->registers[a]);
     if (s.has_vector() && !s.vector_reduces()) {
-        q.vector_axis = *s.micro->vector_axis;
+        q.vector_axis = s.micro->vector_axis;
         q.lanes = s.micro->lanes;
     }
     return choose_cuts(q);

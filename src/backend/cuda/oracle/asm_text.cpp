@@ -36,15 +36,14 @@ class Reader {
     /// Adjacent string literals, without their quotes and escapes.
     std::string literals() {
         std::string out;
-        while (take('"'))
-            for (; text_[at_] != '"' || (++at_, false); ++at_) {
-                if (text_[at_] != '\\')
-                    out += text_[at_];
-                else if (text_[++at_] == 'n')
-                    out += '\n';
-                else
-                    out += text_[at_];
+        while (take('"')) {
+            for (bool escaped = false; escaped || text_[at_] != '"'; ++at_) {
+                const bool begins = !escaped && text_[at_] == '\\';
+                if (!begins) out += escaped && text_[at_] == 'n' ? '\n' : text_[at_];
+                escaped = begins;
             }
+            ++at_;
+        }
         return out;
     }
     /// What stands between parentheses, the first of which comes next.

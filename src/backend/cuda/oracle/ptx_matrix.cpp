@@ -41,7 +41,7 @@ MatrixDescriptor decode(uint64_t descriptor) {
 
 uint64_t element_address(const MatrixDescriptor& d, int p, int k, int element_bytes, bool transposed) {
     // `inner`: bytes along what lies side by side in memory; `outer`: its rows.
-    const auto inner = static_cast<uint64_t>((transposed ? p : k) * element_bytes);
+    const auto inner = static_cast<uint64_t>(transposed ? p : k) * static_cast<uint64_t>(element_bytes);
     const auto outer = static_cast<uint64_t>(transposed ? k : p);
     if (d.row == 0) {
         // Core matrices of eight rows of 16 bytes. Along the sum they are `leading` bytes apart, across it `stride`.
@@ -96,7 +96,7 @@ void expect_registers(const PtxCall& c, size_t k, size_t count) {
 struct Matrix {
     int columns;
     std::vector<double> at;
-    Matrix(int r, int c) : columns(c), at(static_cast<size_t>(r * c), 0) {}
+    Matrix(int r, int c) : columns(c), at(static_cast<size_t>(r) * static_cast<size_t>(c), 0) {}
     double& operator()(int r, int c) { return at[static_cast<size_t>(r * columns + c)]; }
     double& operator()(MatrixPoint p) { return (*this)(p.row, p.column); }
 };
