@@ -172,7 +172,7 @@ void bind_runner(nb::module_& m) {
         .def("inputs", [](const Runner& r) { return describe(r.model().inputs()); })
         .def("outputs", [](const Runner& r) { return describe(r.model().outputs()); })
         .def("info", [](const Runner& r) { return info_of(r.model()); })
-        .def("run", nb::overload_cast<nb::handle, nb::dict, const Flag*, Cache*>(&Runner::run),
+        .def("run", nb::overload_cast<nb::handle, const nb::dict&, const Flag*, Cache*>(&Runner::run),
              nb::arg("output_names").none(), nb::arg("feeds"), nb::arg("terminate").none() = nb::none(),
              nb::arg("kv_cache").none() = nb::none())
         .def("cached_outputs", &Runner::cached_outputs)

@@ -38,14 +38,14 @@ class Runner {
     /// Runs on a dict of arrays by input name. `names`: of the requested outputs; None or empty: all of them. Returns
     /// numpy arrays in this order.
     /// With a cache, its inputs need no arrays, and its outputs are not among all.
-    nb::list run(nb::handle names, nb::dict feeds, const Flag* terminate, Cache* cache);
+    nb::list run(nb::handle names, const nb::dict& feeds, const Flag* terminate, Cache* cache);
     std::unique_ptr<Cache> new_cache(std::int64_t rows) const;
     /// The names of the outputs that a cache takes.
     std::vector<std::string> cached_outputs() const;
 
     /// Runs on arrays by position. `targets`, one per output: None: the output is not requested; True: a new array; a
     /// writable array: the output is written to it. Returns an array or None per output.
-    nb::list run_bound(const nb::sequence& inputs, nb::sequence targets, const Flag* terminate);
+    nb::list run_bound(const nb::sequence& inputs, const nb::sequence& targets, const Flag* terminate);
 
     /// Runs on memory of the caller. `inputs`, `outputs`: addresses by position. `input_shapes`: tuples, or None if all
     /// declared dimensions are numbers. `output_shapes`: tuples; a run whose outputs have others is an error.
@@ -53,7 +53,7 @@ class Runner {
                        const nb::sequence& output_shapes);
 
     /// The seconds that each of `iterations` runs took, after `warmup` others.
-    std::vector<double> time(nb::dict feeds, int warmup, int iterations);
+    std::vector<double> time(const nb::dict& feeds, int warmup, int iterations);
 
   private:
     struct Target {

@@ -251,8 +251,8 @@ TEST_P(EachFunction, HasIntervalsThatContainItsValues) {
             const RealInterval x{low, high};
             const RealInterval y = interval_of(p, *p.primitives.begin()->expr(), [&](ValueId) { return x; });
             bounded += y.is_bounded();
-            for (int k = 0; k <= 8; ++k) {
-                const double value = f.reference(std::min(low + 0.125 * k * (high - low), high));
+            for (int eighths = 0; eighths <= 8; ++eighths) {
+                const double value = f.reference(std::min(low + 0.125 * eighths * (high - low), high));
                 if (std::isnan(value)) {
                     EXPECT_FALSE(y.is_bounded()) << low << " " << high;
                 }

@@ -19,7 +19,6 @@ namespace tilewright::tool_test {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 using Json = nlohmann::json;
 
 /// x [2, 3] -> MatMul, w all ones -> "product" -> Relu -> "positive" -> Neg -> y [2, 4]

@@ -17,7 +17,6 @@ namespace {
 
 using namespace import_test;
 using testing::HasSubstr;
-using testing::Not;
 using Json = nlohmann::json;
 
 /// y = Softmax(x W), x of shape [batch, 3].

@@ -20,7 +20,7 @@ std::string model_bytes(const test::Golden& golden) {
     std::istringstream in(golden.input);
     std::string text;
     for (std::string line; std::getline(in, line);)
-        if (!line.starts_with("#")) text += line + "\n";
+        if (!line.starts_with('#')) text += line + "\n";
     if (text.find_first_not_of(" \n") == std::string::npos) return "";
     onnx::ModelProto model;
     const auto status = onnx::OnnxParser::Parse(model, text.c_str());

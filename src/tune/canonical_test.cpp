@@ -158,7 +158,7 @@ TEST(Canonical, a_schedule_applies_to_a_kernel_of_other_names) {
     EXPECT_GT(scheduled, 60);
     for (const std::string& text : {kGemm, kChain, kSoftmax, kConvolution}) {
         const TileProgram program = parse_tile_program(text);
-        EXPECT_EQ(print(with_schedule(program.stages, schedule_text(program))).size() > 0, true);
+        EXPECT_FALSE(print(with_schedule(program.stages, schedule_text(program))).empty());
         EXPECT_EQ(canonical_text(with_schedule(program.stages, schedule_text(program))), canonical_text(program));
     }
 }

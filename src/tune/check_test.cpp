@@ -36,7 +36,7 @@ std::string product(int64_t m, int64_t n, int64_t k, const std::string& body = "
 
 class Check : public testing::Test {
   protected:
-    CheckResult check(const TileProgram& program, const Program& stages, CheckOptions options = {}) {
+    CheckResult check(const TileProgram& program, const Program& stages, const CheckOptions& options = {}) {
         return check_kernel(cpu::compile(program, host_target()), stages, pool_, options);
     }
     /// Checks the code for `made` against the stages of `meant`.

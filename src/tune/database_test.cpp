@@ -87,13 +87,13 @@ TEST_F(Database, compares_every_field_of_a_key) {
     for (std::string MeasurementKey::*field :
          {&MeasurementKey::stages, &MeasurementKey::schedule, &MeasurementKey::target, &MeasurementKey::settings}) {
         MeasurementKey other = m;
-        other.*field += " ";
+        other.*field += ' ';
         EXPECT_EQ(db.find(other), std::nullopt);
     }
     for (std::string ChoiceKey::*field :
          {&ChoiceKey::stages, &ChoiceKey::target, &ChoiceKey::scheduler, &ChoiceKey::options}) {
         ChoiceKey other = c;
-        other.*field += " ";
+        other.*field += ' ';
         EXPECT_EQ(db.find(other), std::nullopt);
     }
     MeasurementKey m_next = m;
