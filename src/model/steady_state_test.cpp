@@ -45,7 +45,7 @@ void* counted(std::size_t bytes, std::size_t alignment) {
     return p;
 }
 
-/// Not inlined: g++ takes the `free` of what it knows to be a `new` for a mistake.
+/// Not inlined: g++ warns of a `free` of what came from `new`.
 [[gnu::noinline]] void release(void* p) noexcept { std::free(p); }
 
 }  // namespace
