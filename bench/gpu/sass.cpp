@@ -277,7 +277,8 @@ int main(int argc, char** argv) {
     CLI::App app("budgets of the machine code of kernels for GPUs");
     std::vector<std::string> tasks;
     std::string precision = "f16";
-    std::string nvrtc(TW_NVRTC), nvdisasm(TW_NVDISASM);  // empty where they were not there when it was built
+    // Empty where they were not there when this was built.
+    std::string nvrtc = TW_NVRTC, nvdisasm = TW_NVDISASM;  // NOLINT(readability-redundant-string-init)
     bool check = false, all = false, verbose = false, text = false;
     app.add_option("tasks", tasks, "gemm:MxNxK, conv:NxCxHxOxKxS, chain:BxMxNxKxH, attention:HEADSxMxNxKxH; all");
     app.add_option("--precision", precision, "of these: f32, tf32, f16 or bf16")

@@ -1,5 +1,5 @@
-// Stands for src/backend/cpu in a command line without LLVM (target tilewright_gpu), small enough to be carried to a GPU
-// machine. Models for GPUs need no machine code for CPUs; what does is an error.
+// Stands for src/backend/cpu in a command line without LLVM (target tilewright_gpu), small enough to be carried to a
+// machine with a GPU. Models for GPUs need no machine code for CPUs; what does is an error.
 
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/shared_object.h"

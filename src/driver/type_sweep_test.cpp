@@ -70,10 +70,12 @@ TEST(TypeSweep, OfSchemasGivesCodeOrARefusal) {
     Counts counts;
     bool scalar = false;  // every other type with operands of rank 0, or else of rank 1
     for (const auto& [op, schema] : newest)
-        for (const DType t : kTypes)
-            for (const Shape& shape : {(scalar = !scalar) ? Shape{} : Shape{3}, Shape{2, 3, 4, 4}})
+        for (const DType t : kTypes) {
+            scalar = !scalar;
+            for (const Shape& shape : {scalar ? Shape{} : Shape{3}, Shape{2, 3, 4, 4}})
                 try_model(one_node(*schema, t, shape), fmt::format("{} of {}{}", op, to_string(t), to_string(shape)),
                           counts);
+        }
     EXPECT_GT(counts.compiled, 500);
     EXPECT_GT(counts.refused, 1000);
 }

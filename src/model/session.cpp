@@ -30,7 +30,8 @@ std::shared_ptr<ThreadPool> shared_pool(int threads) {
 
 }  // namespace
 
-Session::Impl::Impl(const std::shared_ptr<const CompiledModel>& m, int threads, uint64_t most)
+// NOLINTNEXTLINE(performance-unnecessary-value-param): a session keeps its model, as this signature says
+Session::Impl::Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most)
     : Impl(m, most, variables_of(m->impl().plan, m->impl().code)) {
     pool = shared_pool(threads > 0 ? threads : default_thread_count());
     const CompiledModel::Impl& impl = model->impl();

@@ -62,7 +62,8 @@ TEST_F(QuantizeTool, WritesAModelThatComputesOnEightBits) {
     EXPECT_EQ(j["outputs"][0]["rows"], 12);
     EXPECT_TRUE(j["layers"][0]["error"].is_null());
     EXPECT_EQ(place.run({"verify", "int8.onnx", "--dim", "n=5"}).status, 0);
-    EXPECT_THAT(place.run({"dump", "int8.onnx"}).out, HasSubstr(": i8[16, 64] = #"));  // as the weights, or as their codes
+    // The weights, or the codes of a product that decodes them.
+    EXPECT_THAT(place.run({"dump", "int8.onnx"}).out, HasSubstr(": i8[16, 64] = #"));
 }
 
 TEST_F(QuantizeTool, KeepsLayersInF32) {

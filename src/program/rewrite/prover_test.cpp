@@ -116,7 +116,7 @@ class Evaluator {
         }
         if (x.is_numeral()) return (z_.real_val(1) / x).simplify();
         if (x.is_app() && x.decl().name().str() == "inv") return x.arg(0);
-        z3::expr normal = expanded(x);
+        const z3::expr normal = expanded(x);
         if (normal.is_numeral() || (normal.is_app() && normal.decl().decl_kind() == Z3_OP_MUL)) return inverse(normal);
         return of_divisor(normal);
     }
@@ -147,7 +147,7 @@ class Evaluator {
 
     z3::expr function(ScalarOp op, const z3::expr& x) {
         const z3::func_decl f = z_.function(std::string(to_string(op)).c_str(), z_.real_sort(), z_.real_sort());
-        const z3::expr normal = expanded(x);
+        z3::expr normal = expanded(x);
         if (normal.is_numeral() && normal.as_double() == 0) {
             if (op == ScalarOp::Exp) return z_.real_val(1);
             if (const ScalarFunction* known = scalar_function(op); known != nullptr && known->reference(0) == 0)

@@ -97,7 +97,7 @@ struct Matrix {
     int columns;
     std::vector<double> at;
     Matrix(int r, int c) : columns(c), at(static_cast<size_t>(r) * static_cast<size_t>(c), 0) {}
-    double& operator()(int r, int c) { return at[static_cast<size_t>(r * columns + c)]; }
+    double& operator()(int r, int c) { return at[static_cast<size_t>(int64_t{r} * columns + c)]; }
     double& operator()(MatrixPoint p) { return (*this)(p.row, p.column); }
 };
 
