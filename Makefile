@@ -85,7 +85,7 @@ tsan: setup-tools build-tsan/build.ninja
 	    TILEWRIGHT_RANDOM_PROGRAMS=$${TILEWRIGHT_RANDOM_PROGRAMS:-80} GTEST_FILTER='$(TSAN_FILTER)' \
 	    $(CTEST) --timeout 3000 --test-dir build-tsan -R '$(TSAN_TESTS)'
 
-## fuzz: FUZZ_MUTANTS=20000 changed models and as many random programs, hostile models at full size, each fuzz target for FUZZ_SECONDS=600
+## fuzz: FUZZ_MUTANTS=20000 changed models and random programs, hostile models, each fuzz target for FUZZ_SECONDS=600
 .PHONY: fuzz
 fuzz: setup-tools build build-fuzz/build.ninja
 	@echo "fuzz: $(FUZZ_MUTANTS) mutants from seed $(FUZZ_SEED); those that fail go to build-fuzz/findings/mutants"

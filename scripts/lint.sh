@@ -4,8 +4,8 @@
 #   --since R  clang-format check over every source; clang-tidy over those that differ from revision R (new ones too)
 #   --format   lays every source out in place
 # clang-tidy reads the commands of build-lint/, where every source is compiled by itself: includes that are missing are
-# found too. It is a Python package of a fixed version: since 22 it leaves the system's headers out, which makes it seven
-# times as fast as Debian's 19. LINT_JOBS: how many run at a time (one a core).
+# found too. It is a Python package of a fixed version: since 22 it leaves the system's headers out, where Debian's 19
+# spends most of its time. LINT_JOBS: how many run at a time (one a core).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -37,6 +37,10 @@ esac
 
 scripts/python_env.sh build-lint
 export TIDY="$PWD/build-lint/venv/bin/clang-tidy"
+if [[ ! -x build-lint/venv/bin/python ]]; then
+    echo "lint: no build-lint/venv for clang-tidy: install python3-venv and allow packages to be downloaded" >&2
+    exit 2
+fi
 if [[ "$("$TIDY" --version 2>/dev/null)" != *"version $tidy_version"* ]]; then
     build-lint/venv/bin/python -m pip install --quiet --disable-pip-version-check "clang-tidy==$tidy_version"
 fi
@@ -48,7 +52,7 @@ clang-format --dry-run -Werror "${sources[@]}" || status=1
 # Only what the build compiles: a header is checked through the sources that include it.
 compiled="$(sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' build-lint/compile_commands.json | sed "s|^$PWD/||" | sort -u)"
 mapfile -t units < <(comm -12 <(printf '%s\n' "${changed[@]}" | sort) <(echo "$compiled"))
-left_out="$(printf '%s\n' "${changed[@]}" | grep '\.cpp$' | sort | comm -23 - <(echo "$compiled"))"
+left_out="$(printf '%s\n' "${changed[@]}" | grep '\.cpp$' | sort | comm -23 - <(echo "$compiled") || true)"
 if [[ -n $left_out ]]; then printf 'lint: not compiled here, so not checked: %s\n' $left_out; fi
 echo "lint: layout of ${#sources[@]} files, clang-tidy over ${#units[@]} sources"
 
