@@ -70,9 +70,9 @@ enum class MatrixForm {
     /// On the tile registers of a CPU (Intel AMX). Both factors are read where they lie: the left one in runs along the
     /// sum, the right one in pairs along the sum (tile/matrix.h). Columns are the vector axis.
     Tile,
-    /// Vector instructions of a CPU that add two products of bf16 (AVX512_BF16) or four of 8-bit integers (VNNI, AVX2) to
-    /// every lane: rows times vectors of columns, as with multiply-adds. Factors lie as for Tile, in runs and groups of
-    /// two or four.
+    /// Vector instructions of a CPU that add two products of bf16 (AVX512_BF16) or four of 8-bit integers (VNNI, AVX2)
+    /// to every lane: rows times vectors of columns, as with multiply-adds. Factors lie as for Tile, in runs and groups
+    /// of two or four.
     Dot,
 };
 /// As in the text of tile programs; of Warp, nothing.
