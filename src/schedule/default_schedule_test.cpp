@@ -80,7 +80,7 @@ TEST(DefaultSchedule, multiplies_bf16_by_dot_products_where_the_target_has_them)
 }
 
 TEST(DefaultSchedule, multiplies_bytes_by_the_fastest_instructions_that_the_target_has) {
-    Target target = generic_target(VectorIsa::avx512);
+    Target target = generic_target(VectorIsa::neon);
     target.native = true;
     const auto text = [&](int k) {
         const Program stages = parse_program(fmt::format(R"(program product {{
@@ -95,6 +95,9 @@ TEST(DefaultSchedule, multiplies_bytes_by_the_fastest_instructions_that_the_targ
         return print(t);
     };
     EXPECT_THAT(text(64), testing::Not(testing::HasSubstr("matrix")));
+    target = generic_target(VectorIsa::avx512);
+    target.native = true;
+    EXPECT_THAT(text(64), testing::HasSubstr("matrix i8 dot [")) << "by 16-bit pairs";
     target.features = {"avx512vnni"};
     EXPECT_THAT(text(64), testing::HasSubstr("matrix i8 dot ["));
     EXPECT_THAT(text(62), testing::Not(testing::HasSubstr("matrix")));
