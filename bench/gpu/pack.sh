@@ -11,7 +11,8 @@
 #
 # The C library, the C++ library and the loader are those of the other machine, which must not be older. NVRTC, cuBLASLt
 # and cuDNN are found there, in torch's packages or the toolkit. Without a folder the programs are built first. The pack
-# should have 15 MB, as much as is easily carried; more than 40 are an error (the test gpu_pack).
+# should have 15 MB, as much as is easily carried; more than 40 are an error (the test gpu_pack, which compresses less:
+# TILEWRIGHT_PACK_LEVEL, 6 unless set, is xz's).
 set -euo pipefail
 out=$(realpath -m "${1:?"usage: bench/gpu/pack.sh FILE.tar.xz [FOLDER of built programs]"}")
 bin=$(realpath "${2:-$(dirname "$0")/../../build/bin}")
@@ -32,7 +33,7 @@ done | sort -u | while read -r name path; do
     *) cp -L "$path" "$folder/lib/$name" ;;
     esac
 done
-tar c -C "$folder" bin lib | xz -T0 -6 >"$out"
+tar c -C "$folder" bin lib | xz -T0 "-${TILEWRIGHT_PACK_LEVEL:-6}" >"$out"
 megabytes=$(du -m "$out" | cut -f1)
 echo "$megabytes MB in $out ($aim are the aim): $(ls "$folder/lib" | wc -l) libraries, ${#programs[@]} programs"
 [ "$megabytes" -le $most ] || { echo "more than the $most MB that can be carried beside the sources" >&2; exit 1; }

@@ -81,7 +81,7 @@ int count_from_environment(int fallback) {
 
 TEST(Session, AgreesWithTheInterpreterOnRandomPrograms) {
     const std::vector<Configuration> all = configurations();
-    const int count = count_from_environment(1000);
+    const int count = count_from_environment(600);
     int failures = 0;
     for (int seed = 0; seed < count && failures < 5; ++seed) {
         const Configuration& c = all[static_cast<size_t>(seed) % all.size()];

@@ -39,7 +39,7 @@ std::vector<std::string> cases_of(const fs::path& suite, size_t every) {
 TEST(SkippedPasses, conformance_cases_hold_without_each_of_them) {
     const fs::path suite = fs::path(TW_SOURCE_DIR) / "../shared/conformance/core";
     if (!fs::exists(suite)) GTEST_SKIP() << "no " << suite;
-    const std::vector<std::string> cases = cases_of(suite, 50);
+    const std::vector<std::string> cases = cases_of(suite, 75);
     const Workplace place;
     const std::vector<std::string> passes = skippable_passes(place);
     EXPECT_THAT(passes, testing::IsSupersetOf({"dead_code", "rewrite", "fuse", "split_k", "annotate"}));

@@ -21,7 +21,7 @@
 
 namespace tilewright::cuda::test {
 
-inline LockstepOptions lockstep_options() { return {TW_TEST_CXX, {"-O1"}}; }
+inline LockstepOptions lockstep_options() { return {TW_TEST_CXX, {"-O0"}}; }
 
 /// Tile programs, as texts, that the executor, or the GPU, has run in this process, and that gave what their stages
 /// give.
