@@ -9,6 +9,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "base/error.h"
@@ -26,7 +27,7 @@ constexpr std::string_view kObjectMark = "twmodel1", kObjectSuffix = ".model";
 constexpr size_t kObjectTail = 3 * sizeof(uint64_t);
 constexpr const char* kKeyFile = "key";
 constexpr size_t kNameDigits = 32, kHashBytes = 32;
-constexpr int kMakeRoom = 16;                          // files added between two checks of the total size
+constexpr int64_t kChecks = 16;                        // the total size is checked once that part of it was written
 constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // the code of a kernel takes about 100 KB
 
 std::string number_bytes(uint64_t n) {
@@ -184,7 +185,7 @@ void CodeCache::keep(std::string_view made_of, std::string_view code) const {
         warn(e.what());
         return;
     }
-    if (kept_++ % kMakeRoom == 0) make_room(*folder);
+    written(*folder, bytes);
 }
 
 std::optional<CodeCache::Object> CodeCache::find_object(std::string_view made_of,
@@ -241,7 +242,17 @@ void CodeCache::keep_object(std::string_view made_of, std::string_view object,
         warn(e.what());
         return;
     }
-    make_room(*folder);
+    written(*folder, static_cast<int64_t>(bytes));
+}
+
+void CodeCache::written(const PrivateFolder& folder, int64_t bytes) const {
+    const int64_t part = most_bytes_ / kChecks;
+    // A process begins anywhere between two checks: most of them end before they write as much, and none need list
+    // a folder of many thousand files for the few that it adds.
+    std::call_once(begun_, [&] { until_check_ = static_cast<int64_t>(std::random_device()()) % (part + 1); });
+    if ((until_check_ -= bytes) >= 0) return;
+    until_check_ = part;
+    make_room(folder);
 }
 
 void CodeCache::make_room(const PrivateFolder& folder) const {
@@ -257,8 +268,9 @@ void CodeCache::make_room(const PrivateFolder& folder) const {
     std::sort(own.begin(), own.end(), [](const PrivateFolder::File& a, const PrivateFolder::File& b) {
         return a.used.tv_sec != b.used.tv_sec ? a.used.tv_sec < b.used.tv_sec : a.used.tv_nsec < b.used.tv_nsec;
     });
+    if (all <= most_bytes_) return;
     for (const PrivateFolder::File& file : own) {
-        if (all <= most_bytes_) return;
+        if (all <= most_bytes_ - most_bytes_ / kChecks) return;
         folder.remove(file.name);
         all -= file.bytes;
     }

@@ -31,8 +31,8 @@ class CodeCache {
     static constexpr int64_t kMostBytes = int64_t{1} << 30;
 
     /// The folder is created on the first `keep`. An empty name disables the cache. When the cache's own files have
-    /// more than `most_bytes`, which is checked from time to time, the least recently used ones are removed. `warn` is
-    /// called once, from any thread, if the folder cannot be used.
+    /// more than `most_bytes`, which is checked once a sixteenth of it was written, the least recently used ones are
+    /// removed. `warn` is called once, from any thread, if the folder cannot be used.
     explicit CodeCache(std::string folder, int64_t most_bytes = kMostBytes, Warn warn = {});
 
     /// The code that was kept for exactly this text.
@@ -57,6 +57,7 @@ class CodeCache {
     const PrivateFolder* folder(bool make) const;
     std::string name_of(std::string_view made_of, std::string_view suffix) const;
     int64_t most_object_bytes() const { return most_bytes_ / 4; }
+    void written(const PrivateFolder& folder, int64_t bytes) const;
     void make_room(const PrivateFolder& folder) const;
     void warn(const std::string& problem) const;
 
@@ -67,7 +68,8 @@ class CodeCache {
     mutable std::optional<PrivateFolder> folder_;
     mutable HashKey key_{};
     mutable bool unusable_ = false, warned_ = false;
-    mutable std::atomic<int> kept_{0};
+    mutable std::once_flag begun_;
+    mutable std::atomic<int64_t> until_check_{0};  ///< bytes to write before the total size is checked
 };
 
 }  // namespace tilewright

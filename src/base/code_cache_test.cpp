@@ -316,7 +316,7 @@ TEST(CodeCache, DeletesOnlyItsOwnFiles) {
     for (const auto& file : fs::directory_iterator(code))
         if (!file.is_symlink())
             fs::last_write_time(file.path(), fs::file_time_type::clock::now() - std::chrono::hours(24));
-    CodeCache(code, 1000).keep("a text", "code");
+    CodeCache(code, 1000).keep("a text", std::string(100, 'c'));
     for (const std::string& name : foreign) EXPECT_TRUE(fs::exists(code + "/" + name)) << name;
     EXPECT_TRUE(fs::exists(code + "/" + std::string(32, 'b') + ".code"));
     EXPECT_TRUE(fs::is_symlink(code + "/" + std::string(32, 'c') + ".code"));
@@ -324,7 +324,7 @@ TEST(CodeCache, DeletesOnlyItsOwnFiles) {
     EXPECT_FALSE(fs::exists(old)) << "of the cache's own files the oldest makes room";
     EXPECT_FALSE(fs::exists(code + "/" + left)) << "files of a killed process are removed at once";
     EXPECT_FALSE(fs::exists(code + "/key." + std::to_string(gone) + ".0"));
-    EXPECT_EQ(CodeCache(code).find("a text"), "code");
+    EXPECT_EQ(CodeCache(code).find("a text"), std::string(100, 'c'));
 }
 
 TEST(CodeCache, ToleratesAFileSizeLimit) {
@@ -413,7 +413,7 @@ TEST(CodeCache, FindsCompleteEntriesOnlyAfterAKill) {
     EXPECT_GT(found, 0);
     // Partial files do no harm, and are removed when room is needed.
     const CodeCache small(folder.path(), 400000);
-    for (int k = 0; k < 40; ++k) small.keep("new " + std::to_string(k), "code");
+    for (int k = 0; k < 40; ++k) small.keep("new " + std::to_string(k), std::string(1000, 'c'));
     int64_t bytes = 0;
     for (const fs::path& f : folder.files()) bytes += static_cast<int64_t>(fs::file_size(f));
     EXPECT_LT(bytes, 500000) << lost;
@@ -435,7 +435,24 @@ TEST(CodeCache, EvictsTheLeastRecentlyUsedEntry) {
     EXPECT_EQ(cache.find("e"), code);
     // The total size is checked again after some writes.
     for (int k = 0; k < 40; ++k) cache.keep(std::to_string(k), code);
-    EXPECT_LT(folder.files().size(), 24u);
+    EXPECT_LT(folder.files().size(), 8u);
+}
+
+TEST(CodeCache, MakesRoomForAPartOfItsSizeAtATime) {
+    const TemporaryFolder folder;
+    const std::string code(1000, 'c');
+    const CodeCache cache(folder.path(), 160'000);
+    size_t most = 0, before = 0, checks = 0;
+    for (int k = 0; k < 400; ++k) {
+        cache.keep(std::to_string(k), code);
+        const size_t files = folder.files().size();
+        checks += files <= before ? 1 : 0;
+        most = std::max(most, before = files);
+    }
+    EXPECT_LE(most, 170u) << "a sixteenth more than it may have, and its key";
+    EXPECT_GT(most, 130u);
+    EXPECT_LE(checks, 40u) << "not one for every file";
+    EXPECT_GT(checks, 10u);
 }
 
 }  // namespace
