@@ -30,5 +30,6 @@ std::string print_assembly(const TileProgram&, const Target&) { refuse(); }
 
 void link_shared_object(const SharedObject&, const std::string&) { refuse(); }
 std::string linked_shared_object(const SharedObject&) { refuse(); }
+void write_archive(const SharedObject&, const std::string&) { refuse(); }
 
 }  // namespace tilewright::cpu

@@ -2,8 +2,8 @@
 #
 # Installs the build into WORK and lets a project of its own find and use it: every public header must compile as the
 # first of a file (a .h in C as well), a C and a C++ program (consumer/) must compile a model and agree on its outputs,
-# the library must bear being closed and opened again, and pkg-config's file must say the same. Compiled models must run
-# the same by the runtime library alone, which must be small and need nothing but the C library.
+# the library must bear being closed and opened again, and pkg-config's file must say the same. Compiled models, loaded and
+# linked, must run the same by the runtime library alone, which must be small and need nothing but the C library.
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE text)
   if(NOT status EQUAL 0)
@@ -121,6 +121,29 @@ foreach(name mlp bert_tiny_dyn lstm_tagger)
   compare(${name}.so)
   if(NOT status EQUAL 0 OR NOT text MATCHES "\nf32 [0-9 ]+\n[0-9a-f]+\n")
     message(FATAL_ERROR "${name} does not run: ${status}\n${text}")
+  endif()
+endforeach()
+
+# Programs with two models linked into each.
+find_program(cc NAMES cc gcc clang REQUIRED)
+set(archives "")
+foreach(name mlp lstm_tagger)
+  run(${WORK}/prefix/bin/tilewright compile ${WORK}/${name}.onnx -o ${alone}/${name}.a --no-code-cache)
+  list(APPEND archives ${alone}/${name}.a)
+endforeach()
+foreach(name mlp lstm_tagger)
+  run(${cc} -std=c99 -Wall -Wextra -Wpedantic -Werror -Wl,--fatal-warnings -I ${WORK}/prefix/include -include ${alone}/${name}.h
+      -DLINKED_MODEL=tilewright_model_${name} ${programs}/load.c -Wl,--whole-archive ${archives} -Wl,--no-whole-archive
+      -L ${alone} -l:${soname} -lm -o ${alone}/linked_${name})
+  foreach(program "./linked_${name};x" "./load;${name}.so")
+    execute_process(COMMAND ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${alone} ${program} WORKING_DIRECTORY ${alone}
+                    OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+    list(APPEND texts_of_${name} "${text}")
+  endforeach()
+  list(GET texts_of_${name} 0 linked)
+  list(GET texts_of_${name} 1 loaded)
+  if(NOT linked STREQUAL loaded OR NOT linked MATCHES "\nf32 [0-9 ]+\n[0-9a-f]+\n")
+    message(FATAL_ERROR "${name} linked into a program:\n${linked}loaded:\n${loaded}")
   endif()
 endforeach()
 run(sh -c "head -c 4000 mlp.so > cut.so && cp mlp.so wrong.so && printf x | dd of=wrong.so bs=1 seek=5000 conv=notrunc"

@@ -214,6 +214,13 @@ TILEWRIGHT_API tilewright_status tilewright_compile_memory(const void* bytes, si
  * of trusted origin only. Fails if the file is damaged, has another version's format, or needs instructions that this
  * CPU does not have, which the message lists. */
 TILEWRIGHT_API tilewright_status tilewright_load(const char* path, tilewright_model** model, tilewright_error** error);
+
+/* A model that is linked into the program. `tilewright compile model.onnx -o NAME.a` writes it as a static archive, and
+ * NAME.h declares it: `extern const tilewright_linked_model tilewright_model_NAME`. */
+typedef struct tilewright_linked_model tilewright_linked_model;
+/* As tilewright_load, from the program's own memory: tilewright_load_linked(&tilewright_model_NAME, &model, &error). */
+TILEWRIGHT_API tilewright_status tilewright_load_linked(const tilewright_linked_model* linked, tilewright_model** model,
+                                                        tilewright_error** error);
 TILEWRIGHT_API void tilewright_model_free(tilewright_model* model);
 
 /* The declaration of an input or output. A dynamic dimension is -1 in `dims`, and its name is `dim_names[i]` ("batch",

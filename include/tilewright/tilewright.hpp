@@ -238,6 +238,12 @@ class Model {
             return tilewright_load(path.c_str(), m, e);
         });
     }
+    /// A model that is linked into the program; see tilewright_load_linked.
+    static Model load(const tilewright_linked_model& linked) {
+        return compiled(Options(), [&](const tilewright_options*, tilewright_model** m, tilewright_error** e) {
+            return tilewright_load_linked(&linked, m, e);
+        });
+    }
     static Model from_memory(const void* bytes, std::size_t size, const Options& options = Options()) {
         return compiled(options, [&](const tilewright_options* o, tilewright_model** m, tilewright_error** e) {
             return tilewright_compile_memory(bytes, size, o, m, e);

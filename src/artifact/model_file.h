@@ -1,5 +1,6 @@
 #pragma once
-// A compiled model as one ELF shared object: machine code, plan and weights. docs/artifacts.md describes the file.
+// A compiled model as one ELF shared object, or as a static archive: machine code, plan and weights. docs/artifacts.md
+// describes the file.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +35,7 @@ struct ModelFileInfo {
     std::shared_ptr<const CompiledModel> model;
 };
 
-/// Whether the file begins as a shared object does. False for a file that cannot be read.
+/// Whether the file begins as a shared object or an archive does. False for a file that cannot be read.
 bool is_model_file(const std::string& path);
 
 /// Writes a model that was compiled with CompileOptions::keep_objects and without libraries. Equal compilations give
@@ -49,6 +50,14 @@ ModelFileInfo load_model_file(const std::string& path);
 
 /// The same; a model for another CPU is accepted.
 ModelFileInfo inspect_model_file(const std::string& path);
+
+/// Writes the same as a static archive to link programs with; `symbol` is its table. Returns the numbers of kernels and
+/// bytes. Throws as write_model_file does.
+ModelFileInfo write_model_archive(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin,
+                                  const std::string& path, const std::string& symbol);
+
+/// The model of such an archive that is linked into this program. Throws ModelError as load_model_file does.
+ModelFileInfo load_linked_model(const ModelTable& table);
 
 /// A model in two parts: a shared object with code and plan, and weights beside it. The code cache keeps models so.
 struct ModelObject {

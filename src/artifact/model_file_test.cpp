@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "base/error.h"
 #include "base/temporary_folder_test.h"
 #include "compile/pipeline.h"
 #include "model/recurrence_test.h"
@@ -45,6 +47,39 @@ class ModelFile : public testing::Test {
     }
     TemporaryFolder folder;
 };
+
+TEST_F(ModelFile, IsAnArchiveWithEqualBytesForEqualModels) {
+    const auto model = compile_program(test::recurrences({}), with_objects());
+    for (const char* name : {"a.a", "b.a"}) {
+        const ModelFileInfo info = write_model_archive(model, {"ab12", {}}, folder / name, "tilewright_model_m");
+        EXPECT_EQ(info.about.origin.hash, "ab12");
+        EXPECT_EQ(info.file_bytes, std::filesystem::file_size(folder / name));
+        EXPECT_GT(info.kernels, 0u);
+    }
+    const std::string bytes = contents(folder / "a.a");
+    EXPECT_EQ(bytes, contents(folder / "b.a"));
+    EXPECT_EQ(bytes.substr(0, 8), "!<arch>\n");
+    EXPECT_THAT(bytes, HasSubstr("tilewright_model_m_kernel_0"));
+    EXPECT_TRUE(is_model_file(folder / "a.a"));
+    EXPECT_THAT(refusal_of(folder / "a.a"), HasSubstr("a.a' is an archive, which programs are linked with"));
+    EXPECT_THROW(write_model_archive(model, {}, folder / "none/a.a", "m"), RuntimeError);
+}
+
+TEST_F(ModelFile, OfAProgramIsRefusedUnlessItIsATableOfThisInterface) {
+    ModelTable table{};
+    const auto refusal = [&]() -> std::string {
+        try {
+            load_linked_model(table);
+        } catch (const ModelError& e) {
+            return e.what();
+        }
+        return "loaded";
+    };
+    EXPECT_THAT(refusal(), HasSubstr("not of a model's table"));
+    std::memcpy(table.magic, "TWMODEL", sizeof table.magic);
+    table.abi = kModelAbi + 1;
+    EXPECT_THAT(refusal(), HasSubstr("version 2 of the interface"));
+}
 
 TEST_F(ModelFile, RunsAsTheModelThatWasCompiled) {
     const test::Recurrences options;

@@ -15,10 +15,15 @@ namespace tilewright::artifact {
 
 namespace {
 
+constexpr std::string_view kArchiveMagic = "!<arch>\n";
+
 /// The dynamic loader trusts a file's tables: a damaged file must not reach it. Returns the size of the file.
 uint64_t check_file(const std::string& path) {
     const MappedFile file(path);
     const std::string_view bytes = file.bytes();
+    if (bytes.starts_with(kArchiveMagic))
+        throw ModelError(fmt::format("'{}' is an archive, which programs are linked with", path),
+                         "`tilewright compile model.onnx -o NAME.so` writes a file that can be loaded");
     if (bytes.substr(0, 4) != "\177ELF") model_error("'{}' is no compiled model", path);
     if (bytes.size() < kTrailerBytes || bytes.substr(bytes.size() - kTrailerMagic.size()) != kTrailerMagic)
         throw ModelError(fmt::format("'{}' is no compiled model, or is cut off: its last bytes are missing", path),
@@ -39,13 +44,19 @@ std::shared_ptr<void> loaded(const std::string& path, std::shared_ptr<const void
     return {handle, [owner = std::move(owner)](void* h) { ::dlclose(h); }};
 }
 
+bool is_table(const ModelTable& table) { return std::string_view(table.magic, sizeof table.magic) == kTableMagic; }
+
+void check_interface(const ModelTable& table, const std::string& path) {
+    if (table.abi != kModelAbi)
+        model_error("'{}' has version {} of the interface to its code, and this build has {}", path, table.abi,
+                    kModelAbi);
+}
+
 const ModelTable& table_of(const std::shared_ptr<void>& library, const std::string& path) {
     const auto* table = static_cast<const ModelTable*>(::dlsym(library.get(), kModelSymbol));
-    if (table == nullptr || std::string_view(table->magic, sizeof table->magic) != kTableMagic)
+    if (table == nullptr || !is_table(*table))
         model_error("'{}' is no compiled model: it has no symbol {}", path, kModelSymbol);
-    if (table->abi != kModelAbi)
-        model_error("'{}' has version {} of the interface to its code, and this build has {}", path, table->abi,
-                    kModelAbi);
+    check_interface(*table, path);
     return *table;
 }
 
@@ -94,13 +105,26 @@ ModelFileInfo open_model_file(const std::string& path, bool to_run) {
 
 bool is_model_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
-    char magic[4] = {};
-    return file.read(magic, sizeof magic) && std::string_view(magic, 4) == "\177ELF";
+    char magic[8] = {};
+    const bool read = static_cast<bool>(file.read(magic, sizeof magic));
+    return read && (std::string_view(magic, 4) == "\177ELF" || std::string_view(magic, 8) == kArchiveMagic);
 }
 
 ModelFileInfo load_model_file(const std::string& path) { return open_model_file(path, true); }
 
 ModelFileInfo inspect_model_file(const std::string& path) { return open_model_file(path, false); }
+
+ModelFileInfo load_linked_model(const ModelTable& table) {
+    const std::string name = "linked model";
+    if (!is_table(table))
+        model_error("the address is not of a model's table: give that of the header beside the archive");
+    check_interface(table, name);
+    ModelFileInfo out = described(table);
+    check_cpu(out.about.platform, name);
+    out.model = read_plan({table.plan, table.plan_bytes}, {table.weights, table.weight_bytes},
+                          {table.kernels, table.kernel_count}, nullptr);
+    return out;
+}
 
 ModelFileInfo load_model_object(const std::string& path, std::span<const std::byte> weights,
                                 std::shared_ptr<const void> owner, const std::function<MakeFallback()>& fallback) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "artifact/model_file.h"
 #include "artifact/model_trailer.h"
@@ -28,6 +29,26 @@ cpu::SharedObject shared_object(const PlanFile& plan) {
     return object;
 }
 
+void add_weights(cpu::SharedObject& object, const Weights& weights) {
+    for (const Weights::Block& b : weights.blocks)
+        object.weights.push_back({b.offset, {static_cast<const char*>(b.tensor.data()), b.tensor.bytes()}});
+    object.weight_bytes = weights.bytes;
+}
+
+/// `write` makes a file of the name it is given, which replaces `path` when it is complete.
+void write_whole(const std::string& path, const std::function<void(const std::string&)>& write) {
+    const std::string part = fmt::format("{}.{}.part", path, ::getpid());
+    std::error_code error;
+    try {
+        write(part);
+        std::filesystem::rename(part, path, error);
+        if (error) throw RuntimeError(fmt::format("cannot write '{}': {}", path, error.message()));
+    } catch (...) {
+        std::filesystem::remove(part, error);
+        throw;
+    }
+}
+
 }  // namespace
 
 ModelObject write_model_object(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin) {
@@ -38,25 +59,33 @@ ModelObject write_model_object(std::shared_ptr<const CompiledModel> model, const
 void write_model_file(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin, const std::string& path) {
     const PlanFile plan = write_plan(std::move(model), origin);
     cpu::SharedObject object = shared_object(plan);
-    for (const Weights::Block& b : plan.weights.blocks)
-        object.weights.push_back({b.offset, {static_cast<const char*>(b.tensor.data()), b.tensor.bytes()}});
-    object.weight_bytes = plan.weights.bytes;
-
-    const std::string part = fmt::format("{}.{}.part", path, ::getpid());
-    std::error_code error;
-    try {
+    add_weights(object, plan.weights);
+    write_whole(path, [&](const std::string& part) {
         cpu::link_shared_object(object, part);
         const std::string hash = plain_hash(MappedFile(part).bytes());
         std::ofstream file(part, std::ios::binary | std::ios::app);
         file << hash << kTrailerMagic;
         file.close();
         if (!file) throw RuntimeError(fmt::format("cannot write '{}'", path));
-        std::filesystem::rename(part, path, error);
-        if (error) throw RuntimeError(fmt::format("cannot write '{}': {}", path, error.message()));
-    } catch (...) {
-        std::filesystem::remove(part, error);
-        throw;
-    }
+    });
+}
+
+ModelFileInfo write_model_archive(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin,
+                                  const std::string& path, const std::string& symbol) {
+    const PlanFile plan = write_plan(std::move(model), origin);
+    cpu::SharedObject object = shared_object(plan);
+    object.symbol = symbol;
+    object.kernel_prefix = symbol + "_kernel_";
+    add_weights(object, plan.weights);
+    write_whole(path, [&](const std::string& part) { cpu::write_archive(object, part); });
+    ModelFileInfo out;
+    out.about = read_about(plan.bytes);
+    out.file_bytes = std::filesystem::file_size(path);
+    out.plan_bytes = plan.bytes.size();
+    out.weight_bytes = plan.weights.bytes;
+    out.kernels = static_cast<uint32_t>(plan.kernels.size());
+    out.model = plan.model;
+    return out;
 }
 
 }  // namespace tilewright::artifact

@@ -144,6 +144,17 @@ tilewright_status tilewright_load(const char* path, tilewright_model** model, ti
     });
 }
 
+tilewright_status tilewright_load_linked(const tilewright_linked_model* linked, tilewright_model** model,
+                                         tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(linked, "linked");
+        require_pointer(model, "model");
+        artifact::ModelFileInfo loaded =
+            artifact::load_linked_model(*reinterpret_cast<const artifact::ModelTable*>(linked));
+        *model = new tilewright_model(std::move(loaded.model), std::move(loaded.about.origin.info));
+    });
+}
+
 void tilewright_model_free(tilewright_model* model) { delete model; }
 
 size_t tilewright_input_count(const tilewright_model* model) {

@@ -1,4 +1,5 @@
 /* usage: load MODEL.so
+ *        linked NAME     (with -DLINKED_MODEL=tilewright_model_NAME: the model is part of the program)
  *
  * What a program that ships compiled models does: loads one, runs it on ones, prints the outputs bit by bit. A dynamic
  * dimension is 3. Prints why a model is not loaded. */
@@ -52,7 +53,12 @@ int main(int argc, char** argv) {
     size_t count, i, k;
 
     if (argc != 2) return 2;
+#ifdef LINKED_MODEL
+    (void)argv;
+    if (tilewright_load_linked(&LINKED_MODEL, &model, &error) != TILEWRIGHT_OK) return fail("load", error);
+#else
     if (tilewright_load(argv[1], &model, &error) != TILEWRIGHT_OK) return fail("load", error);
+#endif
     if (tilewright_info(model, &info, &error) != TILEWRIGHT_OK) return fail("info", error);
     printf("%s, %s\n", info.producer_name, info.graph_name);
     count = tilewright_input_count(model);

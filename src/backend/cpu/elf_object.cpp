@@ -22,7 +22,7 @@ constexpr uint64_t kFarFromCode = 0x10000000;  // SHF_X86_64_LARGE: not referenc
 constexpr uint64_t kPage = 4096, kReadBehind = 64;
 
 /// Sections in file order, after the null section.
-enum Section : uint16_t { kPlan = 1, kWeights, kTable, kRelocations, kSymbols, kStrings, kSectionCount };
+enum Section : uint16_t { kPlan = 1, kWeights, kTable, kRelocations, kSymbols, kStrings, kStack, kSectionCount };
 
 class Writer {
   public:
@@ -41,7 +41,12 @@ class Writer {
         sections_[kSymbols].sh_link = kStrings;
         sections_[kSymbols].sh_info = kFirstGlobal;
         sections_[kSymbols].sh_entsize = sizeof(Elf64_Sym);
+        // Empty: without it linkers take the code for one that executes its stack.
+        sections_[kStack].sh_name = name_of(".note.GNU-stack");
         section(kStrings, ".strtab", SHT_STRTAB, 0, 1, [&] { bytes_ += strings_; });
+        sections_[kStack].sh_type = SHT_PROGBITS;
+        sections_[kStack].sh_addralign = 1;
+        sections_[kStack].sh_offset = bytes_.size();
         header();
         return std::move(bytes_);
     }
@@ -120,8 +125,8 @@ class Writer {
         put(Elf64_Sym{name_of(o_.symbol), ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT), STV_DEFAULT, kTable, 0,
                       kHead + 8 * o_.kernels.size()});
         for (size_t k = 0; k < o_.kernels.size(); ++k)  // hidden: a reference's visibility applies to the definition
-            put(Elf64_Sym{name_of(kernel_symbol(k)), ELF64_ST_INFO(STB_GLOBAL, STT_NOTYPE), STV_HIDDEN, SHN_UNDEF, 0,
-                          0});
+            put(Elf64_Sym{name_of(kernel_symbol(o_, k)), ELF64_ST_INFO(STB_GLOBAL, STT_NOTYPE), STV_HIDDEN, SHN_UNDEF,
+                          0, 0});
     }
 
     void header() {
@@ -151,7 +156,7 @@ class Writer {
 
 }  // namespace
 
-std::string kernel_symbol(size_t k) { return fmt::format("kernel_{}", k); }
+std::string kernel_symbol(const SharedObject& object, size_t k) { return fmt::format("{}{}", object.kernel_prefix, k); }
 
 std::string data_object(const SharedObject& object) { return Writer(object).file(); }
 

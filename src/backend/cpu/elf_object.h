@@ -7,10 +7,10 @@
 
 namespace tilewright::cpu {
 
-/// Returns plan, weights and the exported table of a shared object. The table refers to kernel k by kernel_symbol(k),
+/// Returns plan, weights and the exported table of a shared object. The table refers to kernel k by its symbol,
 /// which the other objects define.
 std::string data_object(const SharedObject& object);
 
-std::string kernel_symbol(size_t k);
+std::string kernel_symbol(const SharedObject& object, size_t k);
 
 }  // namespace tilewright::cpu

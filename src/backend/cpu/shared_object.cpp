@@ -5,6 +5,7 @@
 #include <lld/Common/Driver.h>
 #include <llvm/ObjCopy/ConfigManager.h>
 #include <llvm/ObjCopy/ObjCopy.h>
+#include <llvm/Object/ArchiveWriter.h>
 #include <llvm/Object/ObjectFile.h>
 #include <unistd.h>
 
@@ -109,7 +110,7 @@ void link_to(const SharedObject& object, const LinkFolder& folder, const std::st
     run_guarded(1, [&] {
         const NoFileSizeSignal guard;
         for (size_t k = 0; k < object.kernels.size(); ++k) {
-            const std::string name = kernel_symbol(k);
+            const std::string name = kernel_symbol(object, k);
             arguments.push_back(folder.write(name + ".o", renamed(object.kernels[k], name)));
         }
         arguments.push_back(folder.write("data.o", data_object(object)));
@@ -135,6 +136,28 @@ std::string linked_shared_object(const SharedObject& object) {
     std::string bytes{std::istreambuf_iterator<char>(file), {}};
     if (!file || bytes.empty()) throw RuntimeError(fmt::format("cannot read '{}'", path));
     return bytes;
+}
+
+void write_archive(const SharedObject& object, const std::string& path) {
+    std::vector<std::string> names, files;
+    run_guarded(1, [&] {
+        const NoFileSizeSignal guard;
+        for (size_t k = 0; k < object.kernels.size(); ++k) {
+            names.push_back(kernel_symbol(object, k));
+            files.push_back(renamed(object.kernels[k], names[k]));
+        }
+        names.push_back(object.symbol);
+        files.push_back(data_object(object));
+        std::vector<llvm::NewArchiveMember> members;
+        for (size_t k = 0; k < files.size(); ++k) {
+            names[k] += ".o";
+            members.emplace_back(llvm::MemoryBufferRef(files[k], names[k]));
+        }
+        llvm::Error failed = llvm::writeArchive(path, members, llvm::SymtabWritingMode::NormalSymtab,
+                                                llvm::object::Archive::K_GNU, true, false);
+        if (failed)
+            throw RuntimeError(fmt::format("cannot write '{}': {}", path, text_of_link_error(std::move(failed))));
+    });
 }
 
 }  // namespace tilewright::cpu

@@ -1,5 +1,5 @@
 #pragma once
-// Machine code and data as one ELF shared object, linked in process by LLD.
+// Machine code and data as one ELF shared object, linked in process by LLD, or as a static archive.
 
 #include <cstdint>
 #include <string>
@@ -12,8 +12,9 @@ namespace tilewright::cpu {
 ///     magic, ABI version and number of kernels; addresses and sizes of `plan` and of `weights`; address of the table
 ///     of kernels.
 struct SharedObject {
-    std::string symbol;      ///< the only exported one
-    std::string_view magic;  ///< 8 bytes
+    std::string symbol;                     ///< the only exported one
+    std::string kernel_prefix = "kernel_";  ///< kernel k is the hidden symbol kernel_prefix + k
+    std::string_view magic;                 ///< 8 bytes
     uint32_t abi = 0;
     std::vector<std::string_view> kernels;  ///< object files of CompiledKernel::object
     std::string_view plan;
@@ -31,5 +32,10 @@ struct SharedObject {
 void link_shared_object(const SharedObject& object, const std::string& path);
 /// Its bytes.
 std::string linked_shared_object(const SharedObject& object);
+
+/// Writes the same parts as a static archive that programs are linked with: an object file a kernel, one with the data.
+/// Archives in one program need different symbols and prefixes. Equal arguments give equal bytes. Throws RuntimeError
+/// with LLVM's message if the file cannot be written.
+void write_archive(const SharedObject& object, const std::string& path);
 
 }  // namespace tilewright::cpu

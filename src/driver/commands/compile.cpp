@@ -2,7 +2,10 @@
 
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "artifact/model_file.h"
@@ -25,7 +28,54 @@ struct CompileCommand {
     std::string output, json;
 };
 
+/// What NAME.h beside the archive NAME.a declares.
+std::string header_of(const std::string& symbol, const std::string& archive) {
+    std::string guard = symbol + "_h";
+    std::transform(guard.begin(), guard.end(), guard.begin(), [](unsigned char c) { return std::toupper(c); });
+    return fmt::format(R"(/* The model in {0}, for programs that are linked with it and with tilewright_runtime:
+ *
+ *     tilewright_load_linked(&{1}, &model, &error)
+ *
+ * Written by `tilewright compile`. */
+#ifndef {2}
+#define {2}
+
+#include <tilewright/tilewright.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+extern const tilewright_linked_model {1};
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+)",
+                       archive, symbol, guard);
+}
+
+/// "out/resnet-50.a" -> "tilewright_model_resnet_50"
+std::string symbol_for(const std::filesystem::path& archive) {
+    std::string out = "tilewright_model_" + archive.stem().string();
+    for (char& c : out)
+        if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+    return out;
+}
+
+artifact::ModelFileInfo write_archive(const Compilation& c, const std::string& hash,
+                                      const std::filesystem::path& path) {
+    const std::string symbol = symbol_for(path);
+    artifact::ModelFileInfo written = artifact::write_model_archive(c.model, {hash, c.info}, path.string(), symbol);
+    std::filesystem::path header = path;
+    write_file(header.replace_extension(".h").string(), {header_of(symbol, path.filename().string())});
+    return written;
+}
+
 int command_compile(const CompileCommand& o) {
+    const bool archive = std::filesystem::path(o.output).extension() == ".a";
     check_writable(o.output);
     PipelineOptions p = pipeline_options(o.model);
     p.reference = false;
@@ -39,9 +89,13 @@ int command_compile(const CompileCommand& o) {
     Progress progress("compiling " + o.model.model, o.model.progress || o.model.scheduler.measure);
     const Compilation c = compile(o.model, std::move(p), progress);
     progress.step("linking");
-    artifact::write_model_file(c.model, {hash, c.info}, o.output);
+    artifact::ModelFileInfo written;
+    if (archive)
+        written = write_archive(c, hash, o.output);
+    else
+        artifact::write_model_file(c.model, {hash, c.info}, o.output);
     const double ms = now_ms() - start;
-    const artifact::ModelFileInfo written = artifact::inspect_model_file(o.output);
+    if (!archive) written = artifact::inspect_model_file(o.output);
     std::printf("%s -> %s: %.0f ms, %u kernels, %.1f MB of weights, %.1f MB in all\n", o.model.model.c_str(),
                 o.output.c_str(), ms, written.kernels, static_cast<double>(written.weight_bytes) * 1e-6,
                 static_cast<double>(written.file_bytes) * 1e-6);
@@ -109,7 +163,9 @@ void add_compile_command(CLI::App& app, int& status) {
     auto o = std::make_shared<CompileCommand>();
     add_model_options(*c, o->model);
     add_kv_cache_option(*c, o->model);
-    c->add_option("-o,--output", o->output, "file to write: a shared object")->required();
+    c->add_option("-o,--output", o->output,
+                  "file to write: a shared object; or NAME.a, a static archive with NAME.h beside it")
+        ->required();
     c->add_option("--dim", o->dims,
                   "fix a named dimension of the inputs: batch=8; or declare its range, with samples and "
                   "weights: seq=1..512:8,64,128@3")
@@ -118,10 +174,13 @@ void add_compile_command(CLI::App& app, int& status) {
     c->footer(
         "run, bench and verify accept the file in place of a model, and programs load it with tilewright_load. It has\n"
         "machine code, so load files of trusted origin only. It runs on CPUs like this one; with --isa, on all that\n"
-        "have these instructions. Equal compilations give equal bytes. Kernels of libraries are not used.\n\n"
+        "have these instructions. Equal compilations give equal bytes. Kernels of libraries are not used. A file\n"
+        "NAME.a is an archive to link a program with; NAME.h beside it declares the model for "
+        "tilewright_load_linked.\n\n"
         "Examples:\n"
         "  tilewright compile model.onnx -o model.so\n"
         "  tilewright compile model.onnx -o model.so --isa avx2 --dim batch=1\n"
+        "  tilewright compile model.onnx -o model.a\n"
         "  tilewright run model.so --input x=x.npy");
     c->callback([o, &status] { status = command_compile(*o); });
 }
