@@ -71,6 +71,29 @@ TEST_F(CompileTool, WritesEqualBytesTwice) {
     EXPECT_EQ(place.read("model.so"), first);
 }
 
+TEST_F(CompileTool, WritesArchivesWithAHeader) {
+    for (int twice = 0; twice < 2; ++twice) {  // a header of its own is written again
+        const Result r = place.run({"compile", "model.onnx", "-o", "re-lu.v1.a"});
+        ASSERT_EQ(r.status, 0) << r.err;
+        EXPECT_THAT(r.out, HasSubstr("model.onnx -> re-lu.v1.a"));
+    }
+    EXPECT_EQ(place.read("re-lu.v1.a").substr(0, 8), "!<arch>\n");
+    EXPECT_THAT(place.read("re-lu.v1.a"), HasSubstr("tilewright_model_re_lu_v1"));
+    EXPECT_THAT(place.read("re-lu.v1.h"), HasSubstr("extern const tilewright_linked_model tilewright_model_re_lu_v1;"));
+    const Result r = place.run({"run", "re-lu.v1.a", "--input", "x=x.npy"});
+    EXPECT_TRUE(refused(r));
+    EXPECT_THAT(r.err, HasSubstr("is an archive, which programs are linked with"));
+}
+
+TEST_F(CompileTool, KeepsAHeaderThatItHasNotWritten) {
+    std::ofstream(place / "mine.h") << "int mine;\n";
+    const Result r = place.run({"compile", "model.onnx", "-o", "mine.a"});
+    EXPECT_TRUE(refused(r));
+    EXPECT_THAT(r.err, HasSubstr("'mine.h', which declares the model of the archive, exists"));
+    EXPECT_EQ(place.read("mine.h"), "int mine;\n");
+    EXPECT_FALSE(place.exists("mine.a"));
+}
+
 TEST_F(CompileTool, InspectsBenchesAndVerifiesTheFile) {
     compile({"--isa", "avx2"});
     const Result inspected = place.run({"inspect", "model.so", "--json", "i.json"});

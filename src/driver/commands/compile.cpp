@@ -28,11 +28,13 @@ struct CompileCommand {
     std::string output, json;
 };
 
+constexpr std::string_view kHeaderStart = "/* The model in ";
+
 /// What NAME.h beside the archive NAME.a declares.
 std::string header_of(const std::string& symbol, const std::string& archive) {
     std::string guard = symbol + "_h";
     std::transform(guard.begin(), guard.end(), guard.begin(), [](unsigned char c) { return std::toupper(c); });
-    return fmt::format(R"(/* The model in {0}, for programs that are linked with it and with tilewright_runtime:
+    return fmt::format(R"({3}{0}, for programs that are linked with it and with tilewright_runtime:
  *
  *     tilewright_load_linked(&{1}, &model, &error)
  *
@@ -54,7 +56,7 @@ extern const tilewright_linked_model {1};
 
 #endif
 )",
-                       archive, symbol, guard);
+                       archive, symbol, guard, kHeaderStart);
 }
 
 /// "out/resnet-50.a" -> "tilewright_model_resnet_50"
@@ -65,18 +67,31 @@ std::string symbol_for(const std::filesystem::path& archive) {
     return out;
 }
 
+std::filesystem::path header_beside(std::filesystem::path archive) { return archive.replace_extension(".h"); }
+
+/// Throws ModelError where NAME.h exists and `compile` has not written it.
+void check_header(const std::filesystem::path& archive) {
+    const std::string header = header_beside(archive).string();
+    check_writable(header);
+    if (std::filesystem::exists(header) && !read_file(header).starts_with(kHeaderStart))
+        throw ModelError(fmt::format("'{}', which declares the model of the archive, exists and was not written by "
+                                     "`tilewright compile`",
+                                     header),
+                         "give the archive another name");
+}
+
 artifact::ModelFileInfo write_archive(const Compilation& c, const std::string& hash,
                                       const std::filesystem::path& path) {
     const std::string symbol = symbol_for(path);
     artifact::ModelFileInfo written = artifact::write_model_archive(c.model, {hash, c.info}, path.string(), symbol);
-    std::filesystem::path header = path;
-    write_file(header.replace_extension(".h").string(), {header_of(symbol, path.filename().string())});
+    write_file(header_beside(path).string(), {header_of(symbol, path.filename().string())});
     return written;
 }
 
 int command_compile(const CompileCommand& o) {
     const bool archive = std::filesystem::path(o.output).extension() == ".a";
     check_writable(o.output);
+    if (archive) check_header(o.output);
     PipelineOptions p = pipeline_options(o.model);
     p.reference = false;
     p.compile.keep_objects = true;
