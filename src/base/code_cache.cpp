@@ -250,7 +250,8 @@ void CodeCache::written(const PrivateFolder& folder, int64_t bytes) const {
     // A process begins anywhere between two checks: most of them end before they write as much, and none need list
     // a folder of many thousand files for the few that it adds.
     std::call_once(begun_, [&] { until_check_ = static_cast<int64_t>(std::random_device()()) % (part + 1); });
-    if ((until_check_ -= bytes) >= 0) return;
+    const int64_t left = until_check_ -= bytes;
+    if (left >= 0) return;
     until_check_ = part;
     make_room(folder);
 }
