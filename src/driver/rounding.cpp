@@ -1,8 +1,8 @@
 #include "driver/rounding.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
-#include "driver/compare.h"
+#include <algorithm>
 
 namespace tilewright {
 
@@ -50,6 +50,16 @@ std::vector<Sensitivity> rounding_sensitivity(const Program& program, const std:
         }
     }
     return out;
+}
+
+Comparison compare_rounded(const Tensor& actual, const Tensor& expected, const Sensitivity& sensitivity,
+                           const std::string& what) {
+    Comparison r = compare(actual, expected, {.relative = 0, .absolute = kSensitivities * sensitivity.largest}, what);
+    if (r.ok && r.rms_difference > kSensitivities * sensitivity.rms) {
+        r.ok = false;
+        r.reason = fmt::format("{}: the root mean square difference is {:.2g}", what, r.rms_difference);
+    }
+    return r;
 }
 
 }  // namespace tilewright

@@ -1,9 +1,11 @@
 #pragma once
 // How far a model's outputs depend on which way its own roundings fall: the reference of quantised models.
 
+#include <string>
 #include <vector>
 
 #include "base/tensor.h"
+#include "driver/compare.h"
 #include "program/program.h"
 
 namespace tilewright {
@@ -25,5 +27,12 @@ struct Sensitivity {
 /// unless by chance. Zero where nothing that the output depends on is rounded, or nothing is near enough to a half.
 std::vector<Sensitivity> rounding_sensitivity(const Program& program, const std::vector<Tensor>& inputs,
                                               const std::vector<Tensor>& expected);
+
+/// How many times as far from the expected output as that from itself another program's may be.
+inline constexpr double kSensitivities = 3;
+
+/// Whether an output differs by at most kSensitivities times its sensitivity: every element, and the root mean square.
+Comparison compare_rounded(const Tensor& actual, const Tensor& expected, const Sensitivity& sensitivity,
+                           const std::string& what);
 
 }  // namespace tilewright

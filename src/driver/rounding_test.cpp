@@ -46,6 +46,16 @@ TEST(Rounding, MattersForNumbersNearAHalfAlone) {
     EXPECT_EQ(sensitivity({1, 2, 3.251}), (std::vector<Sensitivity>(2)));
 }
 
+TEST(Rounding, AllowsThreeTimesTheSensitivityAndNoMore) {
+    const Tensor expected = floats({0, 0, 0, 0});
+    const auto why = [&](const std::vector<double>& x, const Sensitivity& s) {
+        return compare_rounded(floats(x), expected, s, "output").reason;
+    };
+    EXPECT_EQ(why({2.5, 0, 0, 0}, {1, 0.5}), "") << "root mean square 1.25";
+    EXPECT_NE(why({3.5, 0, 0, 0}, {1, 1}), "") << "one element is too far";
+    EXPECT_EQ(why({2.5, 2.5, 2.5, 2.5}, {1, 0.5}), "output: the root mean square difference is 2.5");
+}
+
 TEST(Rounding, IsNotAskedForWhereNothingIsRounded) {
     const Program p = parse_program(R"TW(program plain {
   input x: f32[3]
