@@ -10,7 +10,8 @@ namespace tilewright::dynamic {
 
 namespace {
 
-constexpr int64_t kGridPoints = 256;  // about
+constexpr int64_t kGridPoints = 256;       // about
+constexpr size_t kMostGridPoints = 1'024;  // of grids over many symbols
 
 class TableMaker {
   public:
@@ -92,6 +93,39 @@ void merge_cells(Dispatch& d, size_t k) {
     }
 }
 
+size_t points(const std::vector<GridAxis>& grid) {
+    size_t n = 1;
+    for (const GridAxis& a : grid) n = std::min(n * a.sizes.size(), 2 * kMostGridPoints);
+    return n;
+}
+
+/// Leaves out every second size between the first and the last one.
+void thin(GridAxis& axis) {
+    std::vector<int64_t> kept;
+    for (size_t k = 0; k < axis.sizes.size(); ++k)
+        if (k % 2 == 0 || k + 1 == axis.sizes.size()) kept.push_back(axis.sizes[k]);
+    axis.sizes = std::move(kept);
+}
+
+/// Leaves out sizes until there are few points. If two sizes for each symbol are too many, the last symbols keep that
+/// of the heaviest sample, and decide nothing.
+void limit(std::vector<GridAxis>& grid, const std::vector<SizeSample>& samples) {
+    const auto longest = [&] {
+        return std::max_element(grid.begin(), grid.end(),
+                                [](const auto& a, const auto& b) { return a.sizes.size() < b.sizes.size(); });
+    };
+    while (points(grid) > kMostGridPoints && longest()->sizes.size() > 2) thin(*longest());
+    const auto heaviest = std::max_element(samples.begin(), samples.end(),
+                                           [](const auto& a, const auto& b) { return a.weight < b.weight; });
+    for (size_t k = grid.size(); k-- > 0 && points(grid) > kMostGridPoints;) {
+        int64_t size = grid[k].sizes.front();
+        if (heaviest != samples.end())
+            if (const auto it = heaviest->sizes.find(grid[k].symbol); it != heaviest->sizes.end())
+                size = std::max<int64_t>(1, it->second);
+        grid[k].sizes = {size};
+    }
+}
+
 }  // namespace
 
 std::vector<GridAxis> dispatch_grid(const std::vector<Var>& symbols, const std::vector<SizeSample>& samples,
@@ -111,6 +145,7 @@ std::vector<GridAxis> dispatch_grid(const std::vector<Var>& symbols, const std::
         for (int k = 0; k * step < octaves - 1; ++k) sizes.insert(std::llround(std::exp2(k * step)));
         out.push_back({v, {sizes.begin(), sizes.end()}});
     }
+    limit(out, samples);
     return out;
 }
 

@@ -53,6 +53,31 @@ TEST(DispatchTable, IllegalWaysAreNotNamed) {
     EXPECT_THAT(d.cuts[0], ElementsAre(17));
 }
 
+/// The points of a grid over n symbols, with samples 1, 16 and 128 of each.
+size_t points_of(size_t symbols, std::vector<GridAxis>& grid) {
+    std::vector<Var> all;
+    for (size_t k = 0; k < symbols; ++k) all.push_back(var(("s" + std::to_string(k)).c_str()));
+    std::vector<SizeSample> samples(3);
+    for (size_t k = 0; k < samples.size(); ++k) {
+        samples[k].weight = k == 1 ? 2 : 1;
+        for (const Var v : all) samples[k].sizes[v] = std::vector<int64_t>{1, 16, 128}[k];
+    }
+    grid = dispatch_grid(all, samples, {});
+    size_t n = 1;
+    for (const GridAxis& a : grid) n *= a.sizes.size();
+    return n;
+}
+
+TEST(DispatchGrid, OfManySymbolsHasFewPoints) {
+    std::vector<GridAxis> grid;
+    for (const size_t symbols : {3, 5, 10, 11, 40}) {
+        EXPECT_LE(points_of(symbols, grid), 1'024u) << symbols;
+        EXPECT_EQ(grid.size(), symbols);
+        EXPECT_GE(grid[0].sizes.size(), 2u);
+    }
+    EXPECT_THAT(grid.back().sizes, ElementsAre(16));  // of the heaviest sample
+}
+
 TEST(DispatchGrid, CoversSamplesAndDeclaredBounds) {
     const Var n = var("n");
     const auto grid = dispatch_grid({n}, {{{{n, 5}}, 1}, {{{n, 100}}, 1}}, {{n, 512}});
