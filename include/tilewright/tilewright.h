@@ -271,6 +271,31 @@ typedef struct tilewright_tensor {
 /* `threads` 0: the CPUs that this process may use. */
 TILEWRIGHT_API tilewright_status tilewright_session_create(const tilewright_model* model, int32_t threads,
                                                            tilewright_session** session, tilewright_error** error);
+
+/* Options of a session. `struct_size` is sizeof(tilewright_session_options), as in tilewright_options. */
+typedef struct tilewright_session_options {
+    size_t struct_size;
+    int32_t threads; /* 0: the CPUs that this process may use */
+    void* user;      /* first argument of the function below */
+    /* NULL, or the caller's threads in place of a pool of the library, and the session starts none: calls
+     * task(argument, i) once for every i < count, on threads of its choice, and returns when all are done. Called once
+     * for each run, with a count of `threads`; the first task that begins makes the run, calling the functions of
+     * tilewright_run_options, and the others work for it until it ends. If the caller has fewer threads, or runs the
+     * tasks one after another, then fewer work. */
+    void (*parallel_for)(void* user, size_t count, void (*task)(void* argument, size_t i), void* argument);
+} tilewright_session_options;
+
+static inline tilewright_session_options tilewright_default_session_options(void) {
+    tilewright_session_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    return options;
+}
+
+/* As tilewright_session_create, with options; NULL means the defaults. */
+TILEWRIGHT_API tilewright_status tilewright_session_create_with(const tilewright_model* model,
+                                                                const tilewright_session_options* options,
+                                                                tilewright_session** session, tilewright_error** error);
 TILEWRIGHT_API void tilewright_session_free(tilewright_session* session);
 
 /* Runs the model on inputs by position. Their data belongs to the caller and is only read during the call. */

@@ -343,14 +343,28 @@ class KvCache {
     std::unique_ptr<tilewright_kv_cache, decltype(&tilewright_kv_cache_free)> handle_;
 };
 
+/// The caller's threads: calls task(i) once for every i < count, and returns when all are done. Must not throw.
+using ParallelFor = std::function<void(std::size_t count, const std::function<void(std::size_t)>& task)>;
+
 class Session {
   public:
     /// `threads` 0: the CPUs that this process may use.
-    explicit Session(const Model& model, int threads = 0)
-        : outputs_(tilewright_output_count(model.handle())), handle_(nullptr, tilewright_session_free) {
+    explicit Session(const Model& model, int threads = 0) : Session(model, threads, ParallelFor()) {}
+    /// With the caller's threads, at most `threads` tasks at a time, in place of a pool of the library.
+    Session(const Model& model, int threads, ParallelFor parallel_for)
+        : parallel_for_(parallel_for ? std::make_unique<ParallelFor>(std::move(parallel_for)) : nullptr),
+          outputs_(tilewright_output_count(model.handle())),
+          handle_(nullptr, tilewright_session_free) {
+        tilewright_session_options o = tilewright_default_session_options();
+        o.threads = threads;
+        o.user = parallel_for_.get();
+        if (parallel_for_)
+            o.parallel_for = [](void* user, std::size_t count, void (*task)(void*, std::size_t), void* argument) {
+                (*static_cast<ParallelFor*>(user))(count, [&](std::size_t i) { task(argument, i); });
+            };
         tilewright_session* session = nullptr;
         tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_session_create(model.handle(), threads, &session, &error);
+        const tilewright_status status = tilewright_session_create_with(model.handle(), &o, &session, &error);
         detail::check(status, error);
         handle_.reset(session);
     }
@@ -395,6 +409,7 @@ class Session {
     }
 
   private:
+    std::unique_ptr<ParallelFor> parallel_for_;  // at an address that stays; null without one
     std::size_t outputs_;
     std::unique_ptr<tilewright_session, decltype(&tilewright_session_free)> handle_;
 };

@@ -16,6 +16,7 @@
 #include "runtime/memory_limit.h"
 #include "runtime/opaque.h"
 #include "runtime/thread_count.h"
+#include "runtime/thread_pool.h"
 
 using namespace tilewright;
 using namespace tilewright::api;
@@ -77,6 +78,17 @@ Tensor view(const tilewright_tensor& t, const std::string& name) {
 tilewright_tensor view(const Tensor& t) {
     return {static_cast<tilewright_dtype>(t.dtype()), t.shape().size(), t.shape().data(), const_cast<void*>(t.data()),
             t.bytes()};
+}
+
+/// The threads of a new session: those of its caller where the options say so, else a pool that sessions share.
+Session session_of(const tilewright_model& model, const tilewright_session_options& o) {
+    if (o.threads < 0 || o.threads > kMaxThreads) invalid("{} threads: expected 0 to {}", o.threads, kMaxThreads);
+    if (o.parallel_for == nullptr) return Session(model.compiled, o.threads);
+    return Session(model.compiled,
+                   std::make_shared<ThreadPool>(
+                       o.threads, [run = o.parallel_for, user = o.user](size_t count, auto task, void* argument) {
+                           run(user, count, task, argument);
+                       }));
 }
 
 RunControl control_of(const tilewright_run_options* given) {
@@ -189,11 +201,22 @@ tilewright_status tilewright_info(const tilewright_model* model, tilewright_mode
 
 tilewright_status tilewright_session_create(const tilewright_model* model, int32_t threads,
                                             tilewright_session** session, tilewright_error** error) {
+    tilewright_session_options options = tilewright_default_session_options();
+    options.threads = threads;
+    return tilewright_session_create_with(model, &options, session, error);
+}
+
+tilewright_status tilewright_session_create_with(const tilewright_model* model,
+                                                 const tilewright_session_options* options,
+                                                 tilewright_session** session, tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(model, "model");
         require_pointer(session, "session");
-        if (threads < 0 || threads > kMaxThreads) invalid("{} threads: expected 0 to {}", threads, kMaxThreads);
-        *session = new tilewright_session{model->compiled, Session(model->compiled, threads), {}, nullptr};
+        constexpr size_t kFirst = sizeof(tilewright_session_options);
+        tilewright_session_options o = tilewright_default_session_options();
+        if (options != nullptr)
+            copy_known_fields(options, options->struct_size, kFirst, &o, sizeof o, "tilewright_session_options");
+        *session = new tilewright_session{model->compiled, session_of(*model, o), {}, nullptr};
     });
 }
 

@@ -103,6 +103,31 @@ TEST_F(Api, RunsAtAnyBatchSize) {
     EXPECT_THROW(all.as<double>(), tw::Error);
 }
 
+TEST_F(Api, RunsOnTheCallersThreads) {
+    const tw::Model m = tw::Model::from_memory(bytes.data(), bytes.size());
+    size_t calls = 0;
+    const auto on_threads = [&](std::size_t count, const std::function<void(std::size_t)>& task) {
+        ++calls;
+        EXPECT_EQ(count, 3u);
+        std::vector<std::thread> threads;
+        for (std::size_t i = 1; i < count; ++i) threads.emplace_back(task, i);
+        task(0);
+        for (std::thread& t : threads) t.join();
+    };
+    tw::Session own(m, 3), callers(m, 3, on_threads);
+    const int64_t features = m.inputs()[0].dims[1];
+    const std::vector<float> x = values(static_cast<size_t>(5 * features));
+    const tw::Tensor input = tw::tensor(x, {5, features});
+    const tw::Tensor expected = own.run({input}).at(0);
+    for (int k = 0; k < 3; ++k) {
+        const tw::Tensor y = callers.run({input}).at(0);
+        ASSERT_EQ(y.bytes, expected.bytes);
+        EXPECT_EQ(std::memcmp(y.data, expected.data, y.bytes), 0);
+    }
+    EXPECT_EQ(calls, 3u);
+    EXPECT_THROW(callers.run({}), tw::Error);
+}
+
 TEST_F(Api, CopiesOutputsIntoTheCallersMemory) {
     tilewright_model* m = nullptr;
     tilewright_session* s = nullptr;

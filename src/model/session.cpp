@@ -31,9 +31,9 @@ std::shared_ptr<ThreadPool> shared_pool(int threads) {
 }  // namespace
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): a session keeps its model, as this signature says
-Session::Impl::Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most)
+Session::Impl::Impl(std::shared_ptr<const CompiledModel> m, std::shared_ptr<ThreadPool> threads, uint64_t most)
     : Impl(m, most, variables_of(m->impl().plan, m->impl().code)) {
-    pool = shared_pool(threads > 0 ? threads : default_thread_count());
+    pool = std::move(threads);
     const CompiledModel::Impl& impl = model->impl();
     if (impl.for_gpu) throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
     if (impl.code.size() < kernels_called(impl.plan))
@@ -64,7 +64,9 @@ Session::Impl::Impl(std::shared_ptr<const CompiledModel> m, uint64_t most, const
 Session::Impl::~Impl() = default;
 
 Session::Session(std::shared_ptr<const CompiledModel> model, int threads, uint64_t memory)
-    : impl_(std::make_unique<Impl>(std::move(model), threads, memory)) {}
+    : Session(std::move(model), shared_pool(threads > 0 ? threads : default_thread_count()), memory) {}
+Session::Session(std::shared_ptr<const CompiledModel> model, std::shared_ptr<ThreadPool> pool, uint64_t memory)
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(pool), memory)) {}
 Session::~Session() = default;
 
 void Session::Impl::set_inputs(const std::vector<Tensor>& inputs, KvCache* cache) {
@@ -87,7 +89,7 @@ void Session::Impl::set_inputs(const std::vector<Tensor>& inputs, KvCache* cache
 
 void Session::Impl::run_fallback(const std::vector<Tensor>& inputs, const RunControl& options) {
     if (!fallback) {
-        fallback = std::make_unique<Session>(model->impl().fallback_model(), pool->size(), most_memory);
+        fallback = std::make_unique<Session>(model->impl().fallback_model(), pool, most_memory);
         ++counters.compilations;
     }
     fallback->set_profile(profile);
@@ -129,6 +131,15 @@ void Session::Impl::take_output(size_t i, const TensorView& v) {
 }
 
 const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inputs, const RunControl& options) {
+    const auto run = [&] { run_with_workers(inputs, options); };
+    if (impl_->pool != nullptr)
+        impl_->pool->with_workers(run);
+    else
+        run();  // on a GPU
+    return impl_->outputs;
+}
+
+void Session::run_with_workers(const std::vector<Tensor>& inputs, const RunControl& options) {
     Impl& s = *impl_;
     ++s.counters.runs;
     s.context.flops = 0;
@@ -148,10 +159,9 @@ const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inpu
             s.run_fallback_with(*options.cache, inputs, options);
         else
             s.run_fallback(inputs, options);
-        return s.outputs;
+        return;
     }
     s.take_outputs(options);
-    return s.outputs;
 }
 
 std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) {

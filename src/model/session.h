@@ -15,6 +15,7 @@ namespace tilewright {
 
 class GpuModel;
 class KvCache;
+class ThreadPool;
 struct TensorView;
 
 /// One step of a run, for profiles.
@@ -52,6 +53,8 @@ class Session {
     /// Throws RuntimeError for a model whose kernels are for a GPU.
     /// memory: bytes that the model's weights and this session's buffers may take together; 0: usable_memory().
     explicit Session(std::shared_ptr<const CompiledModel> model, int threads = 0, uint64_t memory = 0);
+    /// With a pool of the caller's.
+    Session(std::shared_ptr<const CompiledModel> model, std::shared_ptr<ThreadPool> pool, uint64_t memory = 0);
     /// On a GPU (model/gpu_model.h); several sessions may share one. `memory`: bytes of the host.
     explicit Session(std::shared_ptr<const GpuModel> model, uint64_t memory = 0);
     ~Session();
@@ -73,6 +76,8 @@ class Session {
     struct Impl;
 
   private:
+    void run_with_workers(const std::vector<Tensor>& inputs, const RunControl& options);
+
     std::unique_ptr<Impl> impl_;
 };
 

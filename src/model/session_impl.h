@@ -29,7 +29,7 @@ struct Session::Impl {
     std::vector<StepTime>* profile = nullptr;
 
     /// On the CPU.
-    Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most);
+    Impl(std::shared_ptr<const CompiledModel> m, std::shared_ptr<ThreadPool> threads, uint64_t most);
     /// Without threads, scratch memory and an executor. `vars`: all that the plan mentions.
     Impl(std::shared_ptr<const CompiledModel> m, uint64_t most, const std::vector<Var>& vars);
     virtual ~Impl();

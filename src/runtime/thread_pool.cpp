@@ -12,9 +12,11 @@
 #include <atomic>
 #include <chrono>
 #include <climits>
+#include <exception>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -129,10 +131,11 @@ class ThreadPool::Impl {
         }
     }
 
+    Impl(int size, RunTasks run) : Impl(size, Pinning::off) { lend_ = std::move(run); }
+
     ~Impl() {
         if (!unpinned_.empty() && pinned_thread_ != 0) set_affinity(pinned_thread_, unpinned_);
-        job_.ticket.store(next_ticket(kStop));
-        wake_sleepers(~uint32_t{0});
+        stop();
         for (std::thread& t : threads_) t.join();
     }
 
@@ -170,6 +173,36 @@ class ThreadPool::Impl {
         run_pieces(ticket, 0, active, mode);
         wait_for_pieces();
         busy_.store(false, std::memory_order_release);
+    }
+
+    void with_workers(const std::function<void()>& body) {
+        if (!lend_ || in_call_) return body();
+        struct Call {
+            Impl* pool;
+            const std::function<void()>* body;
+            std::atomic<int> begun{0};
+            std::exception_ptr thrown{};
+        };
+        Call call{this, &body};
+        job_.ticket.store(next_ticket(0));  // the last one is that of the end of the call before
+        lend_(
+            static_cast<size_t>(size_),
+            [](void* argument, size_t) {
+                Call& c = *static_cast<Call*>(argument);
+                const int worker = c.begun.fetch_add(1);
+                if (worker >= c.pool->size_) return;
+                if (worker > 0) return c.pool->work_for_a_call(worker);
+                c.pool->in_call_ = true;
+                try {
+                    (*c.body)();
+                } catch (...) {
+                    c.thrown = std::current_exception();
+                }
+                c.pool->in_call_ = false;
+                c.pool->stop();
+            },
+            &call);
+        if (call.thrown) std::rethrow_exception(call.thrown);
     }
 
   private:
@@ -268,6 +301,10 @@ class ThreadPool::Impl {
     void work(int worker) noexcept {
         if (!pin_order_.empty()) set_affinity(0, {pin_order_[static_cast<size_t>(worker) % pin_order_.size()]});
         position = {this, worker};
+        work_until_stopped(worker);
+    }
+
+    void work_until_stopped(int worker) noexcept {
         uint64_t seen = 0;
         FloatMode mode = FloatMode::current();
         Clock::time_point deadline = Clock::now() + spin_;
@@ -294,6 +331,19 @@ class ThreadPool::Impl {
         }
     }
 
+    /// A thread that is not the pool's, until the call of with_workers() ends.
+    void work_for_a_call(int worker) noexcept {
+        const Enter inside(this, worker);
+        const FloatMode before = FloatMode::current();
+        work_until_stopped(worker);
+        if (FloatMode::current() != before) before.set();
+    }
+
+    void stop() {
+        job_.ticket.store(next_ticket(kStop));
+        wake_sleepers(~uint32_t{0});
+    }
+
     /// Polls `done` until it returns true (true) or the deadline has passed (false).
     template <class Done>
     static bool spin(Done done, Clock::time_point deadline) {
@@ -309,6 +359,8 @@ class ThreadPool::Impl {
 
     const int size_;
     const uint32_t born_;
+    RunTasks lend_;         // empty: the pool has threads
+    bool in_call_ = false;  // of with_workers; used by the thread that runs its body
     std::chrono::nanoseconds spin_{0};
     std::vector<int> pin_order_;  // worker w runs on pin_order_[w % size]; empty: anywhere
     std::vector<int> unpinned_;   // CPU mask of the pinned caller before pinning
@@ -339,12 +391,17 @@ ThreadPool::ThreadPool(int threads, Pinning pinning)
     impl_->start();
 }
 
+ThreadPool::ThreadPool(int workers, RunTasks run)
+    : impl_(std::make_unique<Impl>(default_thread_count(workers), std::move(run))) {}
+
 ThreadPool::~ThreadPool() {
     // In a forked child there are no threads to join; the state of the parent's threads is leaked.
     [[maybe_unused]] const Impl* left = impl_->forked() ? impl_.release() : nullptr;
 }
 
 int ThreadPool::size() const { return impl_->size(); }
+
+void ThreadPool::with_workers(const std::function<void()>& body) { impl_->with_workers(body); }
 
 void ThreadPool::parallel(int64_t tasks, TaskFn fn, void* context) noexcept { impl_->parallel(tasks, fn, context); }
 

@@ -1,7 +1,9 @@
 #pragma once
 // A fixed thread pool with work stealing for the parallel loops of compiled kernels.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <type_traits>
 
@@ -28,6 +30,9 @@ constexpr TaskRange worker_range(int64_t tasks, int workers, int worker) {
     return {begin, begin + share + (worker < larger ? 1 : 0)};
 }
 
+/// Calls task(argument, i) once for every i < count, possibly at the same time, and returns when all are done.
+using RunTasks = std::function<void(size_t count, void (*task)(void* argument, size_t i), void* argument)>;
+
 enum class Pinning {
     off,  ///< the system places the threads
     on    ///< one thread a CPU, over distinct cores first; for measurements. Best effort.
@@ -53,11 +58,20 @@ class ThreadPool {
     /// `threads` 0: default_thread_count(). With Pinning::on the constructing thread is pinned as well, as worker 0,
     /// until the pool is destroyed. Throws RuntimeError if a thread cannot be started or the number is out of range.
     explicit ThreadPool(int threads = 0, Pinning pinning = Pinning::off);
+    /// A pool without threads of its own: its workers are tasks of `run`, for as long as with_workers() lasts.
+    ThreadPool(int workers, RunTasks run);
     ~ThreadPool();  ///< no thread may be inside parallel()
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
     int size() const;
+
+    /// Calls body(), whose calls of parallel() have the workers. Of a pool without threads of its own, they are lent by
+    /// one call of RunTasks: the first of its size() tasks that begins calls body(), the others work for it until it
+    /// returns. Tasks that begin later, as all others do where they run one after another, do nothing, so body() never
+    /// waits for them. One call at a time for such a pool, within which body() may call it again. Throws what body()
+    /// throws.
+    void with_workers(const std::function<void()>& body);
 
     /// Runs tasks 0 .. tasks-1 and returns when all are done. Worker w's share is worker_range(tasks, min(tasks,
     /// size()), w), cut into a few chunks of one call each. A worker that has finished its share steals chunks of the

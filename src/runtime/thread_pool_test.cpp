@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/float_mode.h"
 
 namespace tilewright {
 namespace {
@@ -313,6 +314,114 @@ TEST(ThreadPool, PinsEachThreadAndRestoresTheCallersMask) {
         }
     }
     EXPECT_EQ(allowed_cpus(), before);
+}
+
+/// Ways to run tasks that callers may have.
+struct Executor {
+    const char* name;
+    RunTasks run;
+};
+
+void on_threads(size_t count, void (*task)(void*, size_t), void* argument) {
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < count; ++i) threads.emplace_back(task, argument, i);
+    if (count > 0) task(argument, 0);
+    for (std::thread& t : threads) t.join();
+}
+
+const std::vector<Executor>& executors() {
+    static const std::vector<Executor> all = {
+        {"Threads", on_threads},
+        {"OneAfterAnother",
+         [](size_t count, auto task, void* argument) {
+             for (size_t i = 0; i < count; ++i) task(argument, i);
+         }},
+        {"TheLastFirst",
+         [](size_t count, auto task, void* argument) {
+             for (size_t i = count; i-- > 0;) task(argument, i);
+         }},
+        {"TwoThreads",
+         [](size_t count, auto task, void* argument) {
+             std::thread other([&] {
+                 for (size_t i = 1; i < count; i += 2) task(argument, i);
+             });
+             for (size_t i = 0; i < count; i += 2) task(argument, i);
+             other.join();
+         }},
+    };
+    return all;
+}
+
+class LentPools : public testing::TestWithParam<Executor> {};
+INSTANTIATE_TEST_SUITE_P(Executors, LentPools, testing::ValuesIn(executors()),
+                         [](const auto& executor) { return executor.param.name; });
+
+TEST_P(LentPools, RunEveryTaskOnceByWorkersOfTheirOwn) {
+    ThreadPool pool(3, GetParam().run);
+    EXPECT_EQ(pool.size(), 3);
+    for (int call = 0; call < 20; ++call)
+        pool.with_workers([&] {
+            for (const int64_t tasks : {1, 2, 100}) {
+                std::vector<std::atomic<int>> runs(static_cast<size_t>(tasks));
+                std::array<std::atomic<int>, 3> inside{};
+                parallel_for(pool, tasks, [&](int64_t begin, int64_t end, int worker) {
+                    EXPECT_EQ(inside[static_cast<size_t>(worker)].fetch_add(1), 0);
+                    for (int64_t i = begin; i < end; ++i) ++runs[static_cast<size_t>(i)];
+                    --inside[static_cast<size_t>(worker)];
+                });
+                EXPECT_TRUE(std::all_of(runs.begin(), runs.end(), [](const auto& n) { return n == 1; }));
+            }
+        });
+}
+
+TEST_P(LentPools, MayBeAskedForWorkersAgainDuringACall) {
+    ThreadPool pool(2, GetParam().run);
+    std::atomic<int> tasks = 0;
+    const auto loop = [&] {
+        parallel_for(pool, 10, [&](int64_t a, int64_t b, int) { tasks += static_cast<int>(b - a); });
+    };
+    pool.with_workers([&] {
+        pool.with_workers(loop);
+        loop();
+    });
+    EXPECT_EQ(tasks, 20);
+}
+
+TEST_P(LentPools, ThrowWhatTheCallThrowsAndWorkAfterwards) {
+    ThreadPool pool(2, GetParam().run);
+    EXPECT_THROW(pool.with_workers([] { throw RuntimeError("no"); }), RuntimeError);
+    std::atomic<int> tasks = 0;
+    pool.with_workers(
+        [&] { parallel_for(pool, 7, [&](int64_t a, int64_t b, int) { tasks += static_cast<int>(b - a); }); });
+    EXPECT_EQ(tasks, 7);
+}
+
+TEST(LentPool, LeavesTheModeOfItsThreadsAsItWas) {
+    const FloatMode before = FloatMode::current();
+    std::atomic<bool> changed = false;
+    ThreadPool pool(4, [&](size_t count, auto task, void* argument) {
+        struct Wrapped {
+            void (*task)(void*, size_t);
+            void* argument;
+            std::atomic<bool>* changed;
+            FloatMode before;
+        } wrapped{task, argument, &changed, before};
+        on_threads(
+            count,
+            [](void* given, size_t i) {
+                Wrapped& c = *static_cast<Wrapped*>(given);
+                c.task(c.argument, i);
+                if (FloatMode::current() != c.before) *c.changed = true;
+            },
+            &wrapped);
+    });
+    pool.with_workers([&] {
+        const ScopedFloatMode mode(FloatMode::of_kernels(false));
+        parallel_for(pool, 1000, [&](int64_t, int64_t, int) {
+            if (FloatMode::current() != FloatMode::of_kernels(false)) changed = true;
+        });
+    });
+    EXPECT_FALSE(changed);
 }
 
 TEST(ThreadPool, RefusesInvalidSizes) {
