@@ -21,7 +21,7 @@ import sys
 # From the bottom up. `tool` is the command line's main program, `fuzz`, `bench` and `tests` use everything.
 ORDER = [
     "base", "index", "runtime", "graph", "program", "opaque", "ops", "layout", "tile", "cost", "schedule", "libraries", "backend",
-    "tune", "orchestrate", "model", "artifact", "compile", "driver", "tool",
+    "tune", "orchestrate", "model", "artifact", "compile", "driver", "provider", "tool",
 ]
 TOP = ["fuzz", "bench", "tests"]
 # Folders whose tests compile whole programs.

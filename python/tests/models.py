@@ -55,10 +55,10 @@ def graph(nodes, inputs, outputs, name="g"):
 
 
 def model(main, **info):
-    """The bytes of a file. `info`: producer, domain, version, doc, metadata."""
-    text = _field(1, 8) + _field(2, info.get("producer", "test")) + _field(4, info.get("domain", ""))
+    """The bytes of a file. `info`: opset, producer, domain, version, doc, metadata."""
+    text = _field(1, 10 if info.get("opset", 17) > 20 else 8) + _field(2, info.get("producer", "test")) + _field(4, info.get("domain", ""))
     text += _field(5, info.get("version", 0)) + _field(6, info.get("doc", "")) + _field(7, main)
-    text += _field(8, _field(1, "") + _field(2, 17))
+    text += _field(8, _field(1, "") + _field(2, info.get("opset", 17)))
     for key, entry in info.get("metadata", {}).items():
         text += _field(14, _field(1, key) + _field(2, entry))
     return text

@@ -372,7 +372,7 @@ class Tools(unittest.TestCase):
             self.skipTest("no nm")
         module = importlib.import_module("tilewright._tilewright").__file__
         listed = subprocess.run([nm, "-D", "--defined-only", module], check=True, capture_output=True, text=True)
-        self.assertEqual([line.split()[-1] for line in listed.stdout.splitlines()], ["PyInit__tilewright"])
+        self.assertEqual([line.split()[-1] for line in listed.stdout.splitlines()], ["CreateEpFactories", "PyInit__tilewright", "ReleaseEpFactory"])
 
     def test_an_onnx_model_proto_is_accepted(self):
         class Proto:

@@ -87,12 +87,6 @@ void choose_kernels(const tilewright_options& o, CompileOptions& p) {
         };
 }
 
-std::string cached_code_folder(const std::string& folder) {
-    if (!folder.empty()) return folder + "/code";
-    const auto shared = cache_folder();
-    return shared ? *shared + "/code" : "";
-}
-
 /// Passes the caller's functions on.
 void connect_functions(const tilewright_options& o, PipelineOptions& p) {
     const auto say = [log = o.log, user = o.user](tilewright_severity severity, const std::string& text) {
@@ -109,6 +103,12 @@ void connect_functions(const tilewright_options& o, PipelineOptions& p) {
 }
 
 }  // namespace
+
+std::string code_folder(const std::string& folder) {
+    if (!folder.empty()) return folder + "/code";
+    const auto shared = cache_folder();
+    return shared ? *shared + "/code" : "";
+}
 
 std::map<std::string, int64_t> sample_sizes(const tilewright_options* given) {
     const tilewright_options o = options_of(given);
@@ -143,7 +143,7 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     p.compile.ranges = ranges_of(o);
     choose_kernels(o, p.compile);
     if (o.cache_folder != nullptr) {
-        p.compile.code_folder = cached_code_folder(o.cache_folder);
+        p.compile.code_folder = code_folder(o.cache_folder);
         p.compile.calibrate = true;
     }
     connect_functions(o, p);

@@ -220,6 +220,14 @@ std::string unsupported_type_name(int32_t data_type) {
     }
 }
 
+std::optional<Tensor> tensor_from_raw(int32_t data_type, const Shape& shape, const void* bytes,
+                                      std::shared_ptr<const void> owner) {
+    const TypeInfo* type = find_type(data_type);
+    if (type == nullptr) return std::nullopt;
+    const Extent e = checked_extent(shape, *type, [] { return std::string("a tensor"); });
+    return from_raw(*type, e, bytes, std::move(owner));
+}
+
 void tensor_to_proto(const Tensor& tensor, const std::string& name, onnx::TensorProto& out) {
     for (int64_t d : tensor.shape()) out.add_dims(d);
     const TypeInfo& type = *find_type(dtype_to_onnx(tensor.dtype()));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -28,6 +29,12 @@ struct ImportedTensor {
     Tensor value;
     std::string unsupported;
 };
+
+/// A tensor over raw bytes as they are in files (little-endian, the smallest types packed): a view if `owner`, which
+/// keeps them alive, is not null and the elements are aligned and not packed, otherwise a copy. Throws ModelError for a
+/// shape that cannot be counted; absent for types that dtype_from_onnx() does not have.
+std::optional<Tensor> tensor_from_raw(int32_t data_type, const Shape& shape, const void* bytes,
+                                      std::shared_ptr<const void> owner);
 
 /// The message for a tensor: elements as raw data, the smallest types packed.
 void tensor_to_proto(const Tensor& tensor, const std::string& name, onnx::TensorProto& out);

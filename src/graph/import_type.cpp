@@ -17,15 +17,9 @@ DeclaredType unsupported(std::string what) {
     return type;
 }
 
-/// Exporters write an unknown dimension as -1, and as the texts below. Every other text is a symbol, including numbers
-/// (some exporters name the 34th unknown "34").
 DeclaredDim convert_dim(const onnx::TensorShapeProto::Dimension& dim) {
     if (dim.has_dim_value() && dim.dim_value() >= 0) return dim.dim_value();
-    if (dim.has_dim_param()) {
-        const std::string& s = dim.dim_param();
-        if (!s.empty() && s[0] != '-' && s != "?" && s != "None") return s;
-    }
-    return std::monostate();
+    return dim.has_dim_param() ? named_dim(dim.dim_param()) : DeclaredDim();
 }
 
 DeclaredType convert_tensor_type(const onnx::TypeProto::Tensor& tensor, const std::string& name) {
@@ -80,6 +74,11 @@ DeclaredType convert_type(const onnx::TypeProto& type, const std::string& name) 
 }
 
 }  // namespace
+
+DeclaredDim named_dim(const std::string& text) {
+    if (text.empty() || text[0] == '-' || text == "?" || text == "None") return std::monostate();
+    return text;
+}
 
 DeclaredType convert_type(const onnx::ValueInfoProto& value) { return convert_type(value.type(), value.name()); }
 

@@ -1,0 +1,236 @@
+#include "provider/read_graph.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "graph/import_tensor.h"
+#include "graph/import_type.h"
+
+namespace tilewright::provider {
+
+namespace {
+
+using import_detail::dtype_from_onnx;
+using import_detail::tensor_from_raw;
+using import_detail::unsupported_type_name;
+
+/// The elements of an attribute with several, or the bytes of its strings.
+template <class T>
+std::vector<T> elements(const Api& api, const OrtOpAttr* attribute, AttributeKind kind) {
+    size_t bytes = 0;
+    if (OrtStatus* too_small = api.read_attribute(attribute, static_cast<int>(kind), nullptr, 0, &bytes))
+        api.release_status(too_small);
+    std::vector<T> out(bytes / sizeof(T));
+    if (bytes > 0) api.check(api.read_attribute(attribute, static_cast<int>(kind), out.data(), bytes, &bytes));
+    return out;
+}
+
+template <class T>
+T number(const Api& api, const OrtOpAttr* attribute, AttributeKind kind) {
+    T value{};
+    size_t bytes = 0;
+    api.check(api.read_attribute(attribute, static_cast<int>(kind), &value, sizeof value, &bytes));
+    return value;
+}
+
+/// Each ends with a zero byte.
+std::vector<std::string> strings(const std::vector<char>& bytes) {
+    std::vector<std::string> out;
+    for (auto at = bytes.begin(); at != bytes.end();) {
+        const auto end = std::find(at, bytes.end(), '\0');
+        out.emplace_back(at, end);
+        at = end == bytes.end() ? end : end + 1;
+    }
+    return out;
+}
+
+DeclaredDim declared_dim(int64_t size, const char* name) {
+    if (size >= 0) return size;
+    return name != nullptr ? import_detail::named_dim(name) : DeclaredDim();
+}
+
+class RegionReader {
+  public:
+    RegionReader(const Api& api, const OrtGraph* graph, Constants constants) : api_(api), constants_(constants) {
+        const auto count = api.get<size_t>(api.graph_opset_count, graph);
+        std::vector<const char*> domains(count);
+        std::vector<int64_t> versions(count);
+        if (count > 0) api.check(api.graph_opsets(graph, domains.data(), versions.data(), count));
+        for (size_t i = 0; i < count; ++i) model_.opsets[domain_of(domains[i])] = versions[i];
+        model_.ir_version = api.get<int64_t>(api.graph_ir_version, graph);
+        model_.path = "<ONNX Runtime>";
+        model_.producer = "ONNX Runtime";
+    }
+
+    Model read(const Region& region) {
+        fill(model_.graph, region);
+        return std::move(model_);
+    }
+
+  private:
+    static std::string domain_of(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
+
+    void fill(Graph& out, const Region& region) {
+        for (const OrtValueInfo* v : region.inputs)
+            out.inputs.push_back({api_.name(v), declared_type(api_, v, is_model_input(v))});
+        for (const OrtValueInfo* v : region.outputs) {
+            add_constant(out, v);
+            out.outputs.push_back({api_.name(v), declared_type(api_, v)});
+        }
+        for (size_t k = 0; k < region.nodes.size(); ++k) out.nodes.push_back(node(out, region.nodes[k], k));
+    }
+
+    bool is_model_input(const OrtValueInfo* v) const { return api_.get<bool>(api_.value_is_required_input, v); }
+
+    Node node(Graph& out, const OrtNode* from, size_t position) {
+        Node n;
+        n.op = api_.get<const char*>(api_.node_operator, from);
+        n.domain = domain_of(api_.get<const char*>(api_.node_domain, from));
+        n.name = unique_name(api_.get<const char*>(api_.node_name, from), n.op, position);
+        const auto imported = model_.opsets.find(n.domain);
+        n.opset = imported != model_.opsets.end() ? imported->second : api_.get<int>(api_.node_since_version, from);
+        for (const OrtValueInfo* v : api_.list(api_.node_input_count, api_.node_inputs, from)) {
+            n.inputs.push_back(v == nullptr ? "" : api_.name(v));
+            if (v != nullptr) add_constant(out, v);
+        }
+        for (const OrtValueInfo* v : api_.list(api_.node_output_count, api_.node_outputs, from))
+            n.outputs.push_back(v == nullptr ? "" : api_.name(v));
+        for (const OrtOpAttr* a : api_.list(api_.node_attribute_count, api_.node_attributes, from))
+            if (std::optional<Attribute> value = attribute(a))
+                n.attributes.emplace(api_.get<const char*>(api_.attribute_name, a), std::move(*value));
+        add_subgraphs(n, from);
+        return n;
+    }
+
+    std::string unique_name(const std::string& given, const std::string& op, size_t position) {
+        const std::string name = given.empty() ? fmt::format("{}_{}", op, position) : given;
+        const int n = ++names_[name];
+        return n == 1 ? name : fmt::format("{}#{}", name, n);
+    }
+
+    /// Absent for a subgraph.
+    std::optional<Attribute> attribute(const OrtOpAttr* a) const {
+        switch (static_cast<AttributeKind>(api_.get<int>(api_.attribute_type, a))) {
+            case AttributeKind::Int:
+                return number<int64_t>(api_, a, AttributeKind::Int);
+            case AttributeKind::Ints:
+                return elements<int64_t>(api_, a, AttributeKind::Ints);
+            case AttributeKind::Float:
+                return number<float>(api_, a, AttributeKind::Float);
+            case AttributeKind::Floats:
+                return elements<float>(api_, a, AttributeKind::Floats);
+            case AttributeKind::String: {
+                std::vector<char> bytes = elements<char>(api_, a, AttributeKind::String);
+                if (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();  // ONNX Runtime 1.23 adds one
+                return std::string(bytes.begin(), bytes.end());
+            }
+            case AttributeKind::Strings:
+                return strings(elements<char>(api_, a, AttributeKind::Strings));
+            case AttributeKind::Tensor:
+                return tensor_attribute(a);
+            case AttributeKind::Graph:
+                return std::nullopt;
+        }
+        model_error("attribute '{}' has a type that is not supported", api_.get<const char*>(api_.attribute_name, a));
+    }
+
+    Attribute tensor_attribute(const OrtOpAttr* a) const {
+        OrtValue* value = nullptr;
+        api_.check(api_.attribute_tensor(a, &value));
+        const std::unique_ptr<OrtValue, void (*)(OrtValue*)> release(value, api_.release_value);
+        std::optional<Tensor> t = tensor(value, Constants::Copy);
+        if (!t)
+            model_error("attribute '{}' has elements that are not supported",
+                        api_.get<const char*>(api_.attribute_name, a));
+        return std::move(*t);
+    }
+
+    void add_subgraphs(Node& n, const OrtNode* from) {
+        const auto count = api_.get<size_t>(api_.node_subgraph_count, from);
+        std::vector<const OrtGraph*> graphs(count);
+        std::vector<const char*> attributes(count);
+        if (count > 0) api_.check(api_.node_subgraphs(from, graphs.data(), count, attributes.data()));
+        for (size_t i = 0; i < count; ++i) {
+            Region all;
+            all.nodes = api_.list(api_.graph_node_count, api_.graph_nodes, graphs[i]);
+            all.inputs = api_.list(api_.graph_input_count, api_.graph_inputs, graphs[i]);
+            all.outputs = api_.list(api_.graph_output_count, api_.graph_outputs, graphs[i]);
+            auto body = std::make_shared<Graph>();
+            body->name = attributes[i];
+            fill(*body, all);
+            n.attributes.emplace(attributes[i], std::shared_ptr<const Graph>(std::move(body)));
+        }
+    }
+
+    /// Those of enclosing graphs are the model's.
+    void add_constant(Graph& graph, const OrtValueInfo* v) {
+        if (!api_.get<bool>(api_.value_is_constant_initializer, v)) return;
+        Graph& owner = api_.get<bool>(api_.value_is_from_outer_scope, v) ? model_.graph : graph;
+        const std::string name = api_.name(v);
+        if (owner.initializers.count(name) != 0) return;
+        if (std::optional<Tensor> t = tensor(api_.get<const OrtValue*>(api_.value_initializer, v), constants_))
+            owner.initializers.emplace(name, std::move(*t));
+    }
+
+    std::optional<Tensor> tensor(const OrtValue* value, Constants constants) const {
+        if (value == nullptr) return std::nullopt;
+        auto* info = api_.get<OrtTensorTypeAndShapeInfo*>(api_.get_tensor_info, value);
+        const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> release(
+            info, api_.release_tensor_info);
+        const OrtTensorTypeAndShapeInfo* read = info;
+        const int type = api_.get<int>(api_.get_element_type, read);
+        if (!dtype_from_onnx(type)) return std::nullopt;
+        const Shape shape = api_.list(api_.get_dimension_count, api_.get_dimensions, read);
+        const auto* data = api_.get<const void*>(api_.get_tensor_data, value);
+        std::shared_ptr<const void> owner;
+        if (constants == Constants::View) owner = std::shared_ptr<const void>(data, [](const void*) {});
+        return tensor_from_raw(type, shape, data, std::move(owner));
+    }
+
+    const Api& api_;
+    Constants constants_;
+    Model model_;
+    std::map<std::string, int> names_;
+};
+
+}  // namespace
+
+DeclaredType declared_type(const Api& api, const OrtValueInfo* value, bool scalar) {
+    DeclaredType out;
+    const auto* type = api.get<const OrtTypeInfo*>(api.value_type, value);
+    if (type == nullptr) return out;
+    if (api.get<int>(api.get_onnx_type, type) != kTensorType) {
+        out.container = DeclaredType::Container::Unsupported;
+        out.unsupported = "a value that is no tensor";
+        return out;
+    }
+    const auto* info = api.get<const OrtTensorTypeAndShapeInfo*>(api.cast_to_tensor_info, type);
+    const int element = api.get<int>(api.get_element_type, info);
+    const std::optional<DType> dtype = dtype_from_onnx(element);
+    if (!dtype && element != 0) {
+        out.container = DeclaredType::Container::Unsupported;
+        out.unsupported = unsupported_type_name(element);
+        return out;
+    }
+    out.has_dtype = dtype.has_value();
+    if (dtype) out.dtype = *dtype;
+    const std::vector<int64_t> dims = api.list(api.get_dimension_count, api.get_dimensions, info);
+    const bool known = api.has_shape != nullptr ? api.has_shape(info) : !dims.empty() || scalar;
+    if (!known) return out;
+    std::vector<const char*> names(dims.size());
+    if (!dims.empty()) api.check(api.get_symbolic_dimensions(info, names.data(), names.size()));
+    out.shape.emplace();
+    for (size_t d = 0; d < dims.size(); ++d) out.shape->push_back(declared_dim(dims[d], names[d]));
+    return out;
+}
+
+Model read_region(const Api& api, const OrtGraph* graph, const Region& region, Constants constants) {
+    return RegionReader(api, graph, constants).read(region);
+}
+
+}  // namespace tilewright::provider
