@@ -366,13 +366,14 @@ class Tools(unittest.TestCase):
             self.assertIn("def compile_file(", f.read())
         self.assertTrue(os.path.exists(os.path.join(folder, "py.typed")))
 
-    def test_only_the_entry_is_exported(self):
+    def test_only_entries_are_exported(self):
         nm = optional("shutil").which("nm")
         if nm is None:
             self.skipTest("no nm")
         module = importlib.import_module("tilewright._tilewright").__file__
         listed = subprocess.run([nm, "-D", "--defined-only", module], check=True, capture_output=True, text=True)
-        self.assertEqual([line.split()[-1] for line in listed.stdout.splitlines()], ["CreateEpFactories", "PyInit__tilewright", "ReleaseEpFactory"])
+        names = [line.split()[-1] for line in listed.stdout.splitlines()]
+        self.assertEqual(names, ["CreateEpFactories", "PyInit__tilewright", "ReleaseEpFactory"])
 
     def test_an_onnx_model_proto_is_accepted(self):
         class Proto:

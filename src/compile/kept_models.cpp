@@ -199,6 +199,36 @@ std::shared_ptr<const Source> source_of(const void* bytes, size_t size) {
     return s;
 }
 
+/// A line for each tensor of a graph and its subgraphs, with the hash of its bytes: Graph::print has shorter ones.
+void list_tensors(const Graph& graph, std::string& text) {
+    const auto add = [&](const std::string& name, const Tensor& t) {
+        const std::string_view bytes(static_cast<const char*>(t.data()), t.bytes());
+        text += fmt::format("{} {}{} {}\n", name, to_string(t.dtype()), to_string(t.shape()),
+                            artifact::content_hash(bytes));
+    };
+    for (const auto& [name, tensor] : graph.initializers) add(name, tensor);
+    for (const Node& n : graph.nodes)
+        for (const auto& [name, attribute] : n.attributes) {
+            if (const auto* tensor = std::get_if<Tensor>(&attribute)) add(name, *tensor);
+            if (const auto* tensors = std::get_if<std::vector<Tensor>>(&attribute))
+                for (const Tensor& t : *tensors) add(name, t);
+            if (const auto* body = std::get_if<std::shared_ptr<const Graph>>(&attribute)) list_tensors(**body, text);
+        }
+}
+
+std::shared_ptr<const Source> source_of(const Model& model) {
+    Graph nodes = model.graph;
+    nodes.initializers.clear();
+    std::string text = fmt::format("IR {}\n{}", model.ir_version, nodes.print());
+    list_tensors(model.graph, text);
+    auto s = std::make_shared<Source>();
+    s->hash = artifact::content_hash(text);
+    s->compile = [model](const PipelineOptions& o) { return compile_model(model, o); };
+    s->unchanged = [] { return true; };
+    s->lasting = [model] { return source_of(model); };
+    return s;
+}
+
 }  // namespace
 
 Compilation compile_or_load(const std::string& path, const PipelineOptions& options) {
@@ -210,6 +240,10 @@ Compilation compile_or_load(const std::string& path, const PipelineOptions& opti
 Compilation compile_or_load(const void* bytes, size_t size, const PipelineOptions& options) {
     return may_be_kept(options) ? compile_or_load(*source_of(bytes, size), options)
                                 : compile_model(bytes, size, options);
+}
+
+Compilation compile_or_load(const Model& model, const PipelineOptions& options) {
+    return may_be_kept(options) ? compile_or_load(*source_of(model), options) : compile_model(model, options);
 }
 
 }  // namespace tilewright

@@ -21,5 +21,6 @@ namespace tilewright {
 /// Throws as compile_model does.
 Compilation compile_or_load(const std::string& path, const PipelineOptions& options);
 Compilation compile_or_load(const void* bytes, size_t size, const PipelineOptions& options);
+Compilation compile_or_load(const Model& model, const PipelineOptions& options);
 
 }  // namespace tilewright

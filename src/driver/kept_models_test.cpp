@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "base/temporary_folder_test.h"
 #include "compile/random_inputs.h"
 #include "driver/zoo/zoo.h"
+#include "graph/import.h"
 
 namespace tilewright {
 namespace {
@@ -72,6 +74,29 @@ TEST_F(KeptModels, AreFoundByTheirBytesAsWell) {
     EXPECT_FALSE(compile_or_load(path, options_).kept);
     const std::string bytes = read_whole(path);
     EXPECT_TRUE(compile_or_load(bytes.data(), bytes.size(), options_).kept);
+}
+
+TEST_F(KeptModels, AreFoundByTheirNodesAndTensors) {
+    const Model model = load_model(write("resnet18", {{"size", 32}}));
+    const Compilation first = compile_or_load(model, options_);
+    EXPECT_FALSE(first.kept);
+    const Compilation second = compile_or_load(model, options_);
+    ASSERT_TRUE(second.kept);
+    const std::vector<Tensor> inputs = random_inputs(first.model->inputs());
+    EXPECT_EQ(Session(second.model, 1).run(inputs), Session(first.model, 1).run(inputs));
+
+    Model other = model;
+    Tensor& weights = std::max_element(other.graph.initializers.begin(), other.graph.initializers.end(),
+                                       [](const auto& a, const auto& b) { return a.second.count() < b.second.count(); })
+                          ->second;
+    Tensor changed(weights.dtype(), weights.shape());
+    for (int64_t i = 0; i < changed.count(); ++i) changed.set(i, weights.get(i));
+    changed.set(changed.count() - 1, weights.get(0) + 1);
+    weights = changed;
+    EXPECT_FALSE(compile_or_load(other, options_).kept);
+    other = model;
+    other.graph.nodes.back().name += "_";
+    EXPECT_FALSE(compile_or_load(other, options_).kept);
 }
 
 TEST_F(KeptModels, AreNotThoseOfOtherModelsAndOptions) {

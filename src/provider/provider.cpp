@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "compile/kept_models.h"
 #include "ops/lowering.h"
 #include "provider/api.h"
 #include "provider/capability.h"
@@ -169,7 +170,7 @@ struct Provider : Ep {
         region.inputs = api.list(api.node_input_count, api.node_inputs, fused);
         region.outputs = api.list(api.node_output_count, api.node_outputs, fused);
         const Model model = read_region(api, graph, region, Constants::Copy);
-        return std::make_unique<RegionInfo>(api, compile_model(model, options_for(model)).model, settings.threads);
+        return std::make_unique<RegionInfo>(api, compile_or_load(model, options_for(model)).model, settings.threads);
     }
 
     /// A region may lack dimensions of the whole model.

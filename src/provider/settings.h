@@ -21,7 +21,7 @@ struct Settings {
 ///     precision     "f32" or "bf16"
 ///     orchestrator  "greedy" or "optimal"
 ///     dims          "batch=1;seq=1..512:8,64": sizes and ranges of the model's dynamic dimensions
-///     cache_folder  where compiled kernels are kept; "" (default): the command-line tool's folder; "none": nowhere
+///     cache_folder  where compiled models are kept; "" (default): the command-line tool's folder; "none": nowhere
 ///     exclude       "NonMaxSuppression;/head/Conv": operators and names of nodes that are left to ONNX Runtime
 /// Throws OptionError naming the option.
 Settings settings_of(const std::map<std::string, std::string>& options);
