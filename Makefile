@@ -166,6 +166,15 @@ golden-update: setup build/build.ninja
 install: build
 	@cmake --install build --prefix $(PREFIX)
 
+## package: build/package/: an archive, a package of Debian, the wheel and the source distribution of the Python package
+.PHONY: package
+package: build
+	@cd build && cpack
+	@build/venv/bin/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.10'
+	@build/venv/bin/python -c "import scikit_build_core.build as b; b.build_sdist('build/package')"
+	@build/venv/bin/python -m pip wheel . --no-deps --no-build-isolation -C build-dir=build/wheel -w build/package
+	@ls build/package
+
 ## clean: remove build/ and the build folders of asan, tsan and fuzz
 .PHONY: clean
 clean:

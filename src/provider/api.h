@@ -45,7 +45,6 @@ inline constexpr int kCpuDevice = 0;    ///< OrtHardwareDeviceType
 inline constexpr int kInfo = 1;         ///< OrtLoggingLevel
 inline constexpr int kWarning = 2;      ///< likewise
 inline constexpr int kEpFailed = 11;    ///< OrtErrorCode
-inline constexpr int kInvalidCall = 2;  ///< likewise
 enum class AttributeKind : int {
     Int = 1,
     Ints = 2,
