@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-folders=(src include fuzz bench python cmake)
+folders=(src include fuzz bench python cmake examples)
 mapfile -t sources < <(find "${folders[@]}" -name '*.cpp' -o -name '*.h' -o -name '*.hpp' | sort)
 if [[ $1 == --format ]]; then
     exec clang-format -i "${sources[@]}"
@@ -57,7 +57,7 @@ if [[ -n $left_out ]]; then printf 'lint: not compiled here, so not checked: %s\
 echo "lint: layout of ${#sources[@]} files, clang-tidy over ${#units[@]} sources"
 
 tidy() {
-    "$TIDY" --quiet -p build-lint --header-filter="^$PWD/(src|include|fuzz|bench|python|cmake)/" \
+    "$TIDY" --quiet -p build-lint --header-filter="^$PWD/(src|include|fuzz|bench|python|cmake|examples)/" \
         --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations "$1"
 }
 export -f tidy

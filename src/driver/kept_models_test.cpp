@@ -95,7 +95,7 @@ TEST_F(KeptModels, AreFoundByTheirNodesAndTensors) {
     weights = changed;
     EXPECT_FALSE(compile_or_load(other, options_).kept);
     other = model;
-    other.graph.nodes.back().name += "_";
+    other.graph.nodes.back().name += '_';
     EXPECT_FALSE(compile_or_load(other, options_).kept);
 }
 

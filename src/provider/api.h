@@ -40,11 +40,11 @@ namespace tilewright::provider {
 inline constexpr uint32_t kVersion = 23;
 
 // Numbers of ONNX Runtime's enumerations.
-inline constexpr int kTensorType = 1;   ///< ONNXType
-inline constexpr int kCpuDevice = 0;    ///< OrtHardwareDeviceType
-inline constexpr int kInfo = 1;         ///< OrtLoggingLevel
-inline constexpr int kWarning = 2;      ///< likewise
-inline constexpr int kEpFailed = 11;    ///< OrtErrorCode
+inline constexpr int kTensorType = 1;  ///< ONNXType
+inline constexpr int kCpuDevice = 0;   ///< OrtHardwareDeviceType
+inline constexpr int kInfo = 1;        ///< OrtLoggingLevel
+inline constexpr int kWarning = 2;     ///< likewise
+inline constexpr int kEpFailed = 11;   ///< OrtErrorCode
 enum class AttributeKind : int {
     Int = 1,
     Ints = 2,

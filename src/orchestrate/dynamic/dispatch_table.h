@@ -17,8 +17,8 @@ struct GridAxis {
 };
 
 /// The sizes of the samples of `symbols`, and more between them and up to `most` where `most` has the symbol: up to two
-/// in each power of two for one symbol, and fewer for several, so that the grid has a few hundred points: of more than ten symbols, the last have one
-/// size.
+/// in each power of two for one symbol, and fewer for several, so that the grid has a few hundred points: of more than
+/// ten symbols, the last have one size.
 std::vector<GridAxis> dispatch_grid(const std::vector<Var>& symbols, const std::vector<SizeSample>& samples,
                                     const std::map<Var, int64_t>& most);
 
