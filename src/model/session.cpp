@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -133,7 +134,7 @@ void Session::Impl::take_output(size_t i, const TensorView& v) {
 const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inputs, const RunControl& options) {
     const auto run = [&] { run_with_workers(inputs, options); };
     if (impl_->pool != nullptr)
-        impl_->pool->with_workers(run);
+        impl_->pool->with_workers(std::ref(run));  // a copy would be allocated
     else
         run();  // on a GPU
     return impl_->outputs;
