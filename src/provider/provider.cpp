@@ -169,6 +169,9 @@ struct Provider : Ep {
         region.nodes = api.list(api.graph_node_count, api.graph_nodes, graph);
         region.inputs = api.list(api.node_input_count, api.node_inputs, fused);
         region.outputs = api.list(api.node_output_count, api.node_outputs, fused);
+        for (const auto* border : {&region.inputs, &region.outputs})
+            if (std::find(border->begin(), border->end(), nullptr) != border->end())
+                throw ApiError("a fused node has an input or output that does not exist");
         const Model model = read_region(api, graph, region, Constants::Copy);
         return std::make_unique<RegionInfo>(api, compile_or_load(model, options_for(model)).model, settings.threads);
     }
