@@ -195,8 +195,8 @@ class ExecutionProvider(unittest.TestCase):
                 w.join()
             self.assertEqual(failures, [])
 
-    def test_onnxruntimes_threads_are_used(self):
-        """A run with four workers starts no thread of ours."""
+    def test_no_thread_is_started(self):
+        """Four workers, and a session of ONNX Runtime without threads: they run one after another."""
         s = session(models.zoo("resnet18", "size=64"))
         before = len(os.listdir("/proc/self/task"))
         several = session(models.zoo("resnet18", "size=64"), threads="4")

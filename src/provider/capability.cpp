@@ -134,7 +134,7 @@ class Search {
         std::set<std::string> strange;  // values at the border that cannot pass it
         for (const auto* border : {&region.inputs, &region.outputs})
             for (const OrtValueInfo* v : *border)
-                if (!is_exchangeable(declared_type(api_, v, true))) strange.insert(api_.name(v));
+                if (!is_exchangeable(declared_type(api_, v))) strange.insert(api_.name(v));
         if (!strange.empty()) return !refuse_users(group, strange);
         return !refuse_unsupported(group, region);
     }

@@ -1,7 +1,6 @@
 #include "provider/read_graph.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,6 +68,8 @@ class RegionReader {
 
     Model read(const Region& region) {
         fill(model_.graph, region);
+        for (GraphInput& i : model_.graph.inputs)
+            if (i.type.has_dtype && !i.type.shape) i.type.shape.emplace();  // a scalar, whose rank is known
         return std::move(model_);
     }
 
@@ -76,16 +77,13 @@ class RegionReader {
     static std::string domain_of(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
     void fill(Graph& out, const Region& region) {
-        for (const OrtValueInfo* v : region.inputs)
-            out.inputs.push_back({api_.name(v), declared_type(api_, v, is_model_input(v))});
+        for (const OrtValueInfo* v : region.inputs) out.inputs.push_back({api_.name(v), declared_type(api_, v)});
         for (const OrtValueInfo* v : region.outputs) {
             add_constant(out, v);
             out.outputs.push_back({api_.name(v), declared_type(api_, v)});
         }
         for (size_t k = 0; k < region.nodes.size(); ++k) out.nodes.push_back(node(out, region.nodes[k], k));
     }
-
-    bool is_model_input(const OrtValueInfo* v) const { return api_.get<bool>(api_.value_is_required_input, v); }
 
     Node node(Graph& out, const OrtNode* from, size_t position) {
         Node n;
@@ -126,7 +124,7 @@ class RegionReader {
                 return elements<float>(api_, a, AttributeKind::Floats);
             case AttributeKind::String: {
                 std::vector<char> bytes = elements<char>(api_, a, AttributeKind::String);
-                if (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();  // ONNX Runtime 1.23 adds one
+                if (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();  // some versions of ONNX Runtime add one
                 return std::string(bytes.begin(), bytes.end());
             }
             case AttributeKind::Strings:
@@ -200,7 +198,7 @@ class RegionReader {
 
 }  // namespace
 
-DeclaredType declared_type(const Api& api, const OrtValueInfo* value, bool scalar) {
+DeclaredType declared_type(const Api& api, const OrtValueInfo* value) {
     DeclaredType out;
     const auto* type = api.get<const OrtTypeInfo*>(api.value_type, value);
     if (type == nullptr) return out;
@@ -220,7 +218,8 @@ DeclaredType declared_type(const Api& api, const OrtValueInfo* value, bool scala
     out.has_dtype = dtype.has_value();
     if (dtype) out.dtype = *dtype;
     const std::vector<int64_t> dims = api.list(api.get_dimension_count, api.get_dimensions, info);
-    const bool known = api.has_shape != nullptr ? api.has_shape(info) : !dims.empty() || scalar;
+    const bool known = api.has_shape != nullptr ? api.has_shape(info)
+                                                : !dims.empty() || api.get<bool>(api.value_is_required_input, value);
     if (!known) return out;
     std::vector<const char*> names(dims.size());
     if (!dims.empty()) api.check(api.get_symbolic_dimensions(info, names.data(), names.size()));

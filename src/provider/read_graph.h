@@ -13,8 +13,8 @@ namespace tilewright::provider {
 
 /// Nodes of a graph and the values at their border. Constant initializers are no inputs.
 struct Region {
-    std::vector<const OrtNode*> nodes;  ///< in topological order
-    std::vector<const OrtValueInfo*> inputs, outputs;
+    std::vector<const OrtNode*> nodes;                 ///< in topological order
+    std::vector<const OrtValueInfo*> inputs, outputs;  ///< inputs: of known rank
 };
 
 enum class Constants : uint8_t {
@@ -22,9 +22,9 @@ enum class Constants : uint8_t {
     Copy
 };
 
-/// What ONNX Runtime declares of a value. The shape of a value without one is absent; ONNX Runtime 1.23 does not
-/// distinguish it from that of a scalar, so there it is absent for both, unless `scalar` says that the rank is known.
-DeclaredType declared_type(const Api& api, const OrtValueInfo* value, bool scalar = false);
+/// What ONNX Runtime declares of a value. The shape is absent if its rank is unknown. ONNX Runtime 1.23 does not
+/// distinguish this from a scalar: there it is taken for a scalar if the model declares the value as an input.
+DeclaredType declared_type(const Api& api, const OrtValueInfo* value);
 
 /// The region as a model. The node at position k is named as the original, or "OPERATOR_k" if it has no name; the n-th
 /// node of a name gets "#n" behind it, so that names are unique. Initializers of types that Tensor does not have are
