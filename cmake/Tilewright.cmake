@@ -45,19 +45,25 @@ foreach(library CbcSolver Cbc Cgl OsiClp Clp Osi CoinUtils)
   target_link_libraries(tw_cbc INTERFACE ${TILEWRIGHT_CBC_${library}})
 endforeach()
 
-# tw_sources(TARGET SOURCE...)
+# tw_sources(TARGET [MOST n] SOURCE...)
 #
-# Adds the sources; with TILEWRIGHT_BATCHES several in one file, in the groups that scripts/batches.py finds. The files are
-# written again when a source changes, and only those compiled again that differ or include it. Where a change needs more
-# files than there are, the next build configures first.
+# Adds the sources; with TILEWRIGHT_BATCHES n (8) or fewer in one file, in the groups that scripts/batches.py finds. The
+# files are written again when a source changes, and only those compiled again that differ or include it. Where a change
+# needs more files than there are, the next build configures first.
 set(TILEWRIGHT_BATCHES_STAMP ${CMAKE_BINARY_DIR}/batches/stamp)
 function(tw_sources target)
+  cmake_parse_arguments(ARG "" "MOST" "" ${ARGN})
+  set(sources ${ARG_UNPARSED_ARGUMENTS})
   if(NOT TILEWRIGHT_BATCHES)
-    target_sources(${target} PRIVATE ${ARGN})
+    target_sources(${target} PRIVATE ${sources})
     return()
   endif()
+  if(NOT ARG_MOST)
+    set(ARG_MOST 8)
+  endif()
   set(script ${CMAKE_SOURCE_DIR}/scripts/batches.py)
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${script} --count ${ARGN} OUTPUT_VARIABLE count
+  set(most --most ${ARG_MOST})
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${script} ${most} --count ${sources} OUTPUT_VARIABLE count
                   OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   if(NOT EXISTS ${TILEWRIGHT_BATCHES_STAMP})
     file(WRITE ${TILEWRIGHT_BATCHES_STAMP} "")
@@ -70,17 +76,17 @@ function(tw_sources target)
     list(APPEND batches ${prefix}${k}.cpp)
   endforeach()
   add_custom_command(OUTPUT ${batches}
-    COMMAND Python3::Interpreter ${script} --into ${prefix} ${count} --stamp ${TILEWRIGHT_BATCHES_STAMP} ${ARGN}
-    DEPENDS ${ARGN} ${script} COMMENT "Batches of ${target}" VERBATIM)
+    COMMAND Python3::Interpreter ${script} ${most} --into ${prefix} ${count} --stamp ${TILEWRIGHT_BATCHES_STAMP} ${sources}
+    DEPENDS ${sources} ${script} COMMENT "Batches of ${target}" VERBATIM)
   target_sources(${target} PRIVATE ${batches})
 endfunction()
 
 # tw_test_sources(TARGET SOURCE...)
 #
 # The same for a test program. Tests spend their time in the libraries: they are compiled with less optimisation, which
-# takes a fifth less time.
+# takes a fifth less time, and twice as many at a time, which takes a quarter less.
 function(tw_test_sources target)
-  tw_sources(${target} ${ARGN})
+  tw_sources(${target} MOST 16 ${ARGN})
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
