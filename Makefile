@@ -65,6 +65,12 @@ torch-bench: build
 	@scripts/torch_env.sh build
 	@PYTHONPATH=build/python build/torch/bin/python bench/torch_compile.py $(TORCH_BENCH)
 
+## aarch64-test: build the runtime library for AArch64 and run models that are compiled for it, in qemu
+.PHONY: aarch64-test
+aarch64-test: build
+	@scripts/setup.sh aarch64
+	@scripts/aarch64.sh build
+
 # LLVM sets a signal stack of its own in threads that link, which AddressSanitizer would free: use_sigaltstack=0.
 ## asan: every test under AddressSanitizer and UndefinedBehaviorSanitizer
 .PHONY: asan

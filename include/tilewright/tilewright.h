@@ -159,7 +159,7 @@ typedef enum tilewright_severity TILEWRIGHT_INT {
 typedef struct tilewright_options {
     size_t struct_size; /* sizeof(tilewright_options) */
     int32_t threads;    /* threads that the code is planned for; 0: the CPUs that this process may use */
-    const char* isa;    /* "avx2" or "avx512"; NULL: the best one of this machine */
+    const char* isa;    /* "avx2", "avx512-bf16", ... (docs/artifacts.md); NULL: the best one of this machine */
     size_t dim_count;   /* fixes named dimensions of inputs: dim_names[i] is dim_sizes[i]; other names are refused */
     const char* const* dim_names;
     const int64_t* dim_sizes;

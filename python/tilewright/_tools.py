@@ -48,10 +48,10 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
     """Compiles a model: a path, the bytes of a file, or an onnx.ModelProto.
 
     Options: threads, dims (by named dimension: a size that fixes it; or the range in which it stays dynamic, (least,
-    most), (least, most, samples) or "1..512:8,64,128@3"), isa ('avx2', 'avx512'), numerics ('default', 'strict',
-    'fast'), precision ('f32', or 'bf16' for products on AMX), keep_subnormals, check_values, kv_cache (decoders: see InferenceSession.new_kv_cache), orchestrate ('greedy',
-    'optimal'), measure, measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache (True),
-    cache_folder, log_severity_level.
+    most), (least, most, samples) or "1..512:8,64,128@3"), isa ('avx2', 'avx512-bf16', ...: `tilewright run --help` lists
+    them), numerics ('default', 'strict', 'fast'), precision ('f32', or 'bf16' for products on AMX), keep_subnormals,
+    check_values, kv_cache (decoders: see InferenceSession.new_kv_cache), orchestrate ('greedy', 'optimal'), measure,
+    measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache (True), cache_folder, log_severity_level.
 
         session = tilewright.compile("model.onnx", threads=2)
         logits, = session(pixels)

@@ -6,55 +6,76 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "artifact/plan_file.h"
 
 namespace tilewright::artifact {
 
-/// The exported symbol is one such table.
+/// The exported symbol is one such table. Its name stands for its first two fields; the others belong to the version of
+/// the interface.
 inline constexpr const char* kModelSymbol = "tilewright_model_v1";
-inline constexpr uint32_t kModelAbi = 1;
+inline constexpr uint32_t kModelAbi = 2;
+
+/// The model for one set of instructions.
+struct ModelVariant {
+    const char* plan;
+    uint64_t plan_bytes;
+    const cpu::KernelFn* kernels;
+    uint64_t kernel_count;
+};
 
 struct ModelTable {
     char magic[8];
     uint32_t abi;
-    uint32_t kernel_count;
-    const char* plan;
-    uint64_t plan_bytes;
+    uint32_t variant_count;
+    const ModelVariant* variants;
     const std::byte* weights;
     uint64_t weight_bytes;
-    const cpu::KernelFn* kernels;
 };
 
 struct ModelFileInfo {
-    About about;
-    uint64_t file_bytes = 0, plan_bytes = 0, weight_bytes = 0;
-    uint32_t kernels = 0;
+    struct Variant {
+        Platform platform;
+        uint64_t plan_bytes = 0, kernels = 0;
+    };
+    About about;                    ///< of the variant that `model` is
+    std::vector<Variant> variants;  ///< all, in the file's order
+    uint64_t file_bytes = 0, weight_bytes = 0;
     std::shared_ptr<const CompiledModel> model;
 };
+
+/// One model, compiled once or several times, each time for other instructions. A CPU runs the last one that it can.
+/// All are for one architecture.
+using Compilations = std::vector<std::shared_ptr<const CompiledModel>>;
+
+/// The last variant that runs on a machine of this architecture with these features. nullopt: none does.
+std::optional<size_t> variant_for(const std::vector<ModelFileInfo::Variant>& variants,
+                                  const std::vector<std::string>& features);
 
 /// Whether the file begins as a shared object or an archive does. False for a file that cannot be read.
 bool is_model_file(const std::string& path);
 
-/// Writes a model that was compiled with CompileOptions::keep_objects and without libraries. Equal compilations give
-/// equal bytes. Readers see the old file or the new one, never a part. Throws as write_plan does, and RuntimeError
-/// where the file cannot be written.
-void write_model_file(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin, const std::string& path);
+/// Writes a model that was compiled with CompileOptions::keep_objects and without libraries. Constants of equal content
+/// are in the file once. Equal compilations give equal bytes. Readers see the old file or the new one, never a part.
+/// Returns what the file has, with the first model. Throws as write_plan does, and RuntimeError where the file cannot
+/// be written.
+ModelFileInfo write_model_file(const Compilations& models, const ModelOrigin& origin, const std::string& path);
 
 /// Loads the file without compiling anything. Machine code of the file will run: load files of trusted origin only.
 /// Throws ModelError that names the file: it is no compiled model, is damaged, has another version, or needs
 /// instructions that this CPU does not have, which are listed.
 ModelFileInfo load_model_file(const std::string& path);
 
-/// The same; a model for another CPU is accepted.
+/// The same. Where every variant is for other CPUs, the first one is returned.
 ModelFileInfo inspect_model_file(const std::string& path);
 
-/// Writes the same as a static archive to link programs with; `symbol` is its table. Returns the numbers of kernels and
-/// bytes. Throws as write_model_file does.
-ModelFileInfo write_model_archive(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin,
-                                  const std::string& path, const std::string& symbol);
+/// Writes the same as a static archive to link programs with; `symbol` is its table.
+ModelFileInfo write_model_archive(const Compilations& models, const ModelOrigin& origin, const std::string& path,
+                                  const std::string& symbol);
 
 /// The model of such an archive that is linked into this program. Throws ModelError as load_model_file does.
 ModelFileInfo load_linked_model(const ModelTable& table);

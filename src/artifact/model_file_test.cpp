@@ -51,18 +51,19 @@ class ModelFile : public testing::Test {
 TEST_F(ModelFile, IsAnArchiveWithEqualBytesForEqualModels) {
     const auto model = compile_program(test::recurrences({}), with_objects());
     for (const char* name : {"a.a", "b.a"}) {
-        const ModelFileInfo info = write_model_archive(model, {"ab12", {}}, folder / name, "tilewright_model_m");
+        const ModelFileInfo info = write_model_archive({model}, {"ab12", {}}, folder / name, "tilewright_model_m");
         EXPECT_EQ(info.about.origin.hash, "ab12");
         EXPECT_EQ(info.file_bytes, std::filesystem::file_size(folder / name));
-        EXPECT_GT(info.kernels, 0u);
+        ASSERT_EQ(info.variants.size(), 1u);
+        EXPECT_GT(info.variants[0].kernels, 0u);
     }
     const std::string bytes = contents(folder / "a.a");
     EXPECT_EQ(bytes, contents(folder / "b.a"));
     EXPECT_EQ(bytes.substr(0, 8), "!<arch>\n");
-    EXPECT_THAT(bytes, HasSubstr("tilewright_model_m_kernel_0"));
+    EXPECT_THAT(bytes, HasSubstr("tilewright_model_m_kernel_0_0"));
     EXPECT_TRUE(is_model_file(folder / "a.a"));
     EXPECT_THAT(refusal_of(folder / "a.a"), HasSubstr("a.a' is an archive, which programs are linked with"));
-    EXPECT_THROW(write_model_archive(model, {}, folder / "none/a.a", "m"), RuntimeError);
+    EXPECT_THROW(write_model_archive({model}, {}, folder / "none/a.a", "m"), RuntimeError);
 }
 
 TEST_F(ModelFile, OfAProgramIsRefusedUnlessItIsATableOfThisInterface) {
@@ -78,13 +79,13 @@ TEST_F(ModelFile, OfAProgramIsRefusedUnlessItIsATableOfThisInterface) {
     EXPECT_THAT(refusal(), HasSubstr("not of a model's table"));
     std::memcpy(table.magic, "TWMODEL", sizeof table.magic);
     table.abi = kModelAbi + 1;
-    EXPECT_THAT(refusal(), HasSubstr("version 2 of the interface"));
+    EXPECT_THAT(refusal(), HasSubstr("version 3 of the interface"));
 }
 
 TEST_F(ModelFile, RunsAsTheModelThatWasCompiled) {
     const test::Recurrences options;
     const auto model = compile_program(test::recurrences(options), with_objects());
-    write_model_file(model, {"ab12", {}}, folder / "m.so");
+    write_model_file({model}, {"ab12", {}}, folder / "m.so");
     const auto loaded = load_model_file(folder / "m.so").model;
     Session a(model, 2), b(loaded, 2);
     for (const int64_t steps : {5, 1, 9}) {
@@ -93,7 +94,7 @@ TEST_F(ModelFile, RunsAsTheModelThatWasCompiled) {
     }
     const ModelFileInfo info = inspect_model_file(folder / "m.so");
     EXPECT_EQ(info.about.origin.hash, "ab12");
-    EXPECT_EQ(info.kernels, model->kernels().size());
+    EXPECT_EQ(info.variants.at(0).kernels, model->kernels().size());
     EXPECT_EQ(info.file_bytes, std::filesystem::file_size(folder / "m.so"));
 }
 
@@ -103,7 +104,7 @@ TEST_F(ModelFile, OfRandomProgramsRunsTheSame) {
         const Program p = random_program(seed, 16);
         const auto model = compile_program(p, with_objects());
         const std::string path = folder / std::to_string(seed);
-        write_model_file(model, {}, path);
+        write_model_file({model}, {}, path);
         const std::vector<Tensor> inputs = random_inputs(p, seed);
         EXPECT_EQ(Session(model).run(inputs), Session(load_model_file(path).model).run(inputs)) << print(p);
     }
@@ -117,19 +118,19 @@ TEST_F(ModelFile, OfFunctionsOfLibmRunsTheSame) {
     b.set_source("f", "F");
     b.set_outputs({b.unary(ScalarOp::Sin, b.unary(ScalarOp::Exp, x)), b.unary(ScalarOp::Tanh, x)});
     const auto model = compile_program(p, with_objects());
-    write_model_file(model, {}, folder / "f.so");
+    write_model_file({model}, {}, folder / "f.so");
     const std::vector<Tensor> inputs = {Tensor::of<double>(DType::F64, {5}, {-1, 0, 0.5, 2, 7})};
     EXPECT_EQ(Session(model).run(inputs), Session(load_model_file(folder / "f.so").model).run(inputs));
 }
 
 TEST_F(ModelFile, OfEqualCompilationsHasEqualBytes) {
     for (const char* name : {"a.so", "b.so"})
-        write_model_file(compile_program(test::recurrences({}), with_objects()), {}, folder / name);
+        write_model_file({compile_program(test::recurrences({}), with_objects())}, {}, folder / name);
     EXPECT_EQ(contents(folder / "a.so"), contents(folder / "b.so"));
 }
 
 TEST_F(ModelFile, ThatIsDamagedIsRefused) {
-    write_model_file(compile_program(test::recurrences({}), with_objects()), {}, folder / "m.so");
+    write_model_file({compile_program(test::recurrences({}), with_objects())}, {}, folder / "m.so");
     const std::string bytes = contents(folder / "m.so");
     for (size_t n = 0; n < bytes.size(); n += 1 + n / 8)
         EXPECT_NE(refusal_of(written("cut.so", bytes.substr(0, n))), "loaded") << n << " bytes";
@@ -152,17 +153,54 @@ TEST_F(ModelFile, ForAnotherCpuIsRefusedWithWhatIsMissing) {
     CompileOptions options = with_objects();
     options.machine = host_target();
     options.machine->features.emplace_back("zz-wide-vectors");
-    write_model_file(compile_program(test::recurrences({}), options), {}, folder / "m.so");
+    write_model_file({compile_program(test::recurrences({}), options)}, {}, folder / "m.so");
     const std::string why = refusal_of(folder / "m.so");
     EXPECT_THAT(why, HasSubstr("does not have zz-wide-vectors"));
     EXPECT_THAT(why, HasSubstr("m.so"));
     EXPECT_THAT(inspect_model_file(folder / "m.so").about.platform.features, testing::Contains("zz-wide-vectors"));
 }
 
+/// Compiled for the vector instructions that every selectable level has, and for all others.
+TEST_F(ModelFile, ForSeveralLevelsOfInstructionsRunsTheLastThatTheCpuHas) {
+    Compilations models;
+    for (const std::string& isa : selectable_isas()) {
+        CompileOptions options = with_objects();
+        options.isa = isa;
+        models.push_back(compile_program(test::recurrences({}), options));
+    }
+    write_model_file({models[0]}, {}, folder / "one.so");
+    write_model_file(models, {"ab12", {}}, folder / "all.so");
+    const ModelFileInfo info = inspect_model_file(folder / "all.so");
+    ASSERT_EQ(info.variants.size(), models.size());
+    for (size_t v = 0; v < models.size(); ++v)
+        EXPECT_EQ(info.variants[v].platform.features, models[v]->impl().platform.features) << v;
+    EXPECT_LT(info.weight_bytes, models.size() * inspect_model_file(folder / "one.so").weight_bytes)
+        << "constants of equal content are there once";
+
+    const auto here = variant_for(info.variants, host_features());
+    if (!here) GTEST_SKIP() << "this CPU has none of the levels";
+    const ModelFileInfo loaded = load_model_file(folder / "all.so");
+    EXPECT_EQ(loaded.about.platform, info.variants[*here].platform);
+    const std::vector<Tensor> inputs = test::recurrence_inputs(5, 3, test::Recurrences().hidden);
+    EXPECT_EQ(Session(loaded.model).run(inputs), Session(models[*here]).run(inputs));
+}
+
+TEST(ModelVariants, AreChosenByWhatTheCpuHas) {
+    std::vector<ModelFileInfo::Variant> variants;
+    for (const std::vector<std::string>& features : {std::vector<std::string>{"a"}, {"a", "b"}, {"a", "c"}})
+        variants.push_back({{std::string(kHostArch), "", VectorIsa::baseline, features}, 0, 0});
+    EXPECT_EQ(variant_for(variants, {}), std::nullopt);
+    EXPECT_EQ(variant_for(variants, {"a"}), 0u);
+    EXPECT_EQ(variant_for(variants, {"a", "b", "x"}), 1u);
+    EXPECT_EQ(variant_for(variants, {"a", "b", "c"}), 2u);
+    variants[1].platform.arch = "other";
+    EXPECT_EQ(variant_for(variants, {"a", "b"}), 0u);
+}
+
 TEST_F(ModelFile, IsLeftAloneWhereWritingFails) {
     const auto model = compile_program(test::recurrences({}), with_objects());
-    EXPECT_THROW(write_model_file(model, {}, folder / "no/such/folder.so"), RuntimeError);
-    EXPECT_THROW(write_model_file(compile_program(test::recurrences({}), {}), {}, folder / "m.so"), InternalError);
+    EXPECT_THROW(write_model_file({model}, {}, folder / "no/such/folder.so"), RuntimeError);
+    EXPECT_THROW(write_model_file({compile_program(test::recurrences({}), {})}, {}, folder / "m.so"), InternalError);
     EXPECT_FALSE(std::filesystem::exists(folder / "m.so"));
 }
 

@@ -1,7 +1,9 @@
 #include <dlfcn.h>
+#include <elf.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -10,12 +12,20 @@
 #include "base/error.h"
 #include "base/keyed_hash.h"
 #include "base/mapped_file.h"
+#include "runtime/missing_features.h"
 
 namespace tilewright::artifact {
 
 namespace {
 
 constexpr std::string_view kArchiveMagic = "!<arch>\n";
+
+/// That of an ELF file.
+std::string_view arch_of(std::string_view bytes) {
+    Elf64_Ehdr header{};
+    std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof header));
+    return header.e_machine == EM_X86_64 ? "x86_64" : header.e_machine == EM_AARCH64 ? "aarch64" : "another machine";
+}
 
 /// The dynamic loader trusts a file's tables: a damaged file must not reach it. Returns the size of the file.
 uint64_t check_file(const std::string& path) {
@@ -31,6 +41,8 @@ uint64_t check_file(const std::string& path) {
     const std::string_view object = bytes.substr(0, bytes.size() - kTrailerBytes);
     if (plain_hash(object) != bytes.substr(object.size(), kFileHashBytes))
         model_error("'{}' is damaged: its content does not have the hash at its end", path);
+    if (const std::string_view arch = arch_of(bytes); arch != kHostArch)
+        model_error("'{}' was compiled for {}, and this machine is {}", path, arch, kHostArch);
     return bytes.size();
 }
 
@@ -60,26 +72,33 @@ const ModelTable& table_of(const std::shared_ptr<void>& library, const std::stri
     return *table;
 }
 
-void check_cpu(const Platform& wanted, const std::string& path) {
+[[noreturn]] void refuse_cpu(const Platform& wanted, const std::vector<std::string>& here, const std::string& path) {
     if (wanted.arch != kHostArch)
         model_error("'{}' was compiled for {}, and this machine is {}", path, wanted.arch, kHostArch);
-    const std::vector<std::string> here = host_features();
-    std::vector<std::string> missing;
-    for (const std::string& f : wanted.features)
-        if (std::find(here.begin(), here.end(), f) == here.end()) missing.push_back(f);
-    if (!missing.empty())
-        throw ModelError(
-            fmt::format("'{}' was compiled for {}, and this CPU does not have {}", path,
-                        wanted.cpu.empty() ? std::string(to_string(wanted.isa)) : wanted.cpu, fmt::join(missing, ", ")),
-            "compile with --isa of the least CPU that it should run on");
+    throw ModelError(fmt::format("'{}' was compiled for {}, and this CPU does not have {}", path,
+                                 wanted.cpu.empty() ? std::string(to_string(wanted.isa)) : wanted.cpu,
+                                 fmt::join(missing_features(wanted, here), ", ")),
+                     "compile with --isa of the least CPU that it should run on");
 }
 
-ModelFileInfo described(const ModelTable& table) {
+/// The model of the table's last variant that runs here, with these weights.
+ModelFileInfo read_table(const ModelTable& table, std::span<const std::byte> weights,
+                         const std::shared_ptr<const void>& owner, const std::string& path, bool to_run,
+                         const std::function<MakeFallback()>& fallback = {}) {
     ModelFileInfo out;
-    out.about = read_about({table.plan, table.plan_bytes});
-    out.plan_bytes = table.plan_bytes;
-    out.weight_bytes = table.weight_bytes;
-    out.kernels = table.kernel_count;
+    out.weight_bytes = weights.size();
+    std::vector<About> abouts;
+    for (const ModelVariant& v : std::span(table.variants, table.variant_count)) {
+        abouts.push_back(read_about({v.plan, v.plan_bytes}));
+        out.variants.push_back({abouts.back().platform, v.plan_bytes, v.kernel_count});
+    }
+    if (abouts.empty()) model_error("'{}' has no model", path);
+    const std::vector<std::string> here = host_features();
+    const std::optional<size_t> runs = variant_for(out.variants, here);
+    if (!runs && to_run) refuse_cpu(abouts[0].platform, here, path);
+    const ModelVariant& v = table.variants[runs.value_or(0)];
+    out.about = std::move(abouts[runs.value_or(0)]);
+    out.model = read_plan({v.plan, v.plan_bytes}, weights, {v.kernels, v.kernel_count}, owner, fallback);
     return out;
 }
 
@@ -88,11 +107,8 @@ ModelFileInfo open_model_file(const std::string& path, bool to_run) {
     const std::shared_ptr<void> library = loaded(path);
     const ModelTable& table = table_of(library, path);
     try {
-        ModelFileInfo out = described(table);
+        ModelFileInfo out = read_table(table, {table.weights, table.weight_bytes}, library, path, to_run);
         out.file_bytes = file_bytes;
-        if (to_run) check_cpu(out.about.platform, path);
-        out.model = read_plan({table.plan, table.plan_bytes}, {table.weights, table.weight_bytes},
-                              {table.kernels, table.kernel_count}, library);
         return out;
     } catch (const ModelError& e) {
         const std::string_view what = e.what();
@@ -102,6 +118,14 @@ ModelFileInfo open_model_file(const std::string& path, bool to_run) {
 }
 
 }  // namespace
+
+std::optional<size_t> variant_for(const std::vector<ModelFileInfo::Variant>& variants,
+                                  const std::vector<std::string>& features) {
+    for (size_t v = variants.size(); v-- > 0;)
+        if (variants[v].platform.arch == kHostArch && missing_features(variants[v].platform, features).empty())
+            return v;
+    return std::nullopt;
+}
 
 bool is_model_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -119,23 +143,13 @@ ModelFileInfo load_linked_model(const ModelTable& table) {
     if (!is_table(table))
         model_error("the address is not of a model's table: give that of the header beside the archive");
     check_interface(table, name);
-    ModelFileInfo out = described(table);
-    check_cpu(out.about.platform, name);
-    out.model = read_plan({table.plan, table.plan_bytes}, {table.weights, table.weight_bytes},
-                          {table.kernels, table.kernel_count}, nullptr);
-    return out;
+    return read_table(table, {table.weights, table.weight_bytes}, nullptr, name, true);
 }
 
 ModelFileInfo load_model_object(const std::string& path, std::span<const std::byte> weights,
                                 std::shared_ptr<const void> owner, const std::function<MakeFallback()>& fallback) {
     const std::shared_ptr<void> library = loaded(path, std::move(owner));
-    const ModelTable& table = table_of(library, path);
-    ModelFileInfo out = described(table);
-    out.weight_bytes = weights.size();
-    check_cpu(out.about.platform, path);
-    out.model =
-        read_plan({table.plan, table.plan_bytes}, weights, {table.kernels, table.kernel_count}, library, fallback);
-    return out;
+    return read_table(table_of(library, path), weights, library, path, true, fallback);
 }
 
 }  // namespace tilewright::artifact

@@ -13,7 +13,7 @@ inline constexpr std::string_view kTableMagic("TWMODEL\0", 8);
 inline constexpr std::string_view kTrailerMagic("TWEND\r\n\0", 8);
 inline constexpr size_t kFileHashBytes = 32, kTrailerBytes = kFileHashBytes + 8;
 
-static_assert(sizeof(ModelTable) == 56 && offsetof(ModelTable, plan) == 16 && offsetof(ModelTable, weights) == 32 &&
-              offsetof(ModelTable, kernels) == 48);
+static_assert(sizeof(ModelTable) == 40 && offsetof(ModelTable, variants) == 16 && offsetof(ModelTable, weights) == 24);
+static_assert(sizeof(ModelVariant) == 32 && offsetof(ModelVariant, kernels) == 16);
 
 }  // namespace tilewright::artifact

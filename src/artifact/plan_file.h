@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/tensor.h"
@@ -45,9 +46,19 @@ struct Weights {
     uint64_t bytes = 0;  ///< of all; 64 bytes may be read behind the last tensor
 };
 
+/// Finds the places of constants.
+class WeightsWriter {
+  public:
+    uint64_t place(const Tensor& t);
+    Weights finished() { return std::move(weights_); }
+
+  private:
+    Weights weights_;
+    std::unordered_map<std::string, uint64_t> by_content_;
+};
+
 struct PlanFile {
     std::string bytes;
-    Weights weights;
     /// In the order in which read_plan takes their code. Those of the strict model, where there is one, come last.
     std::vector<const cpu::CompiledKernel*> kernels;
     std::shared_ptr<const CompiledModel> model;
@@ -67,10 +78,10 @@ enum class SavedFallback : uint8_t {
     Elsewhere,  ///< the caller of read_plan gives it
 };
 
-/// Equal compilations give equal bytes. `include_fallback`: compiles the model's fallback if it has one. Throws
-/// ModelError for a model that is for a GPU, has no code or has kernels of a library, and naming an operator that has
-/// no text.
-PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin,
+/// Equal compilations give equal bytes. `weights`: where the constants go. `include_fallback`: compiles the model's
+/// fallback if it has one. Throws ModelError for a model that is for a GPU, has no code or has kernels of a library,
+/// and naming an operator that has no text.
+PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin, WeightsWriter& weights,
                     bool include_fallback = true);
 
 // plan_reader.cpp

@@ -31,13 +31,14 @@ ModelOrigin origin() {
 
 /// Weights as they lie in a file, and the functions of a model that is compiled in this process.
 struct Saved {
+    WeightsWriter writer;
     PlanFile plan;
     std::shared_ptr<std::vector<std::byte>> weights;
     std::span<const std::byte> content;
     std::vector<cpu::KernelFn> code;
 
-    explicit Saved(const std::shared_ptr<const CompiledModel>& model) : plan(write_plan(model, origin())) {
-        const Weights& w = plan.weights;
+    explicit Saved(const std::shared_ptr<const CompiledModel>& model) : plan(write_plan(model, origin(), writer)) {
+        const Weights w = writer.finished();
         weights = std::make_shared<std::vector<std::byte>>(w.bytes + 128);
         std::byte* start = weights->data() + (64 - reinterpret_cast<uintptr_t>(weights->data()) % 64);
         for (const Weights::Block& b : w.blocks)
@@ -69,7 +70,8 @@ void expect_same_runs(const std::shared_ptr<const CompiledModel>& model,
             EXPECT_EQ(a.last_flops(), b.last_flops());
         }
     }
-    EXPECT_EQ(write_plan(read, origin()).bytes, saved.plan.bytes);
+    WeightsWriter weights;
+    EXPECT_EQ(write_plan(read, origin(), weights).bytes, saved.plan.bytes);
 }
 
 TEST(PlanFile, OfRandomProgramsRunsTheSame) {
@@ -194,7 +196,8 @@ TEST(PlanFile, IsNotMadeOfModelsWithoutCode) {
     CompileOptions options;
     options.code = false;
     const auto model = compile_program(test::recurrences({}), options);
-    EXPECT_THROW(write_plan(model, {}), ModelError);
+    WeightsWriter weights;
+    EXPECT_THROW(write_plan(model, {}, weights), ModelError);
 }
 
 TEST(PlanFile, RefusesOperatorsThatHaveNoText) {
@@ -209,8 +212,9 @@ TEST(PlanFile, RefusesOperatorsThatHaveNoText) {
     b.set_source("hidden", "Secret");
     b.set_outputs({b.emit_opaque(std::make_shared<Secret>(), {x}, {{DType::F32, {4}}}, "y").front()});
     const auto model = compile_program(p, {});
+    WeightsWriter weights;
     try {
-        write_plan(model, {});
+        write_plan(model, {}, weights);
         FAIL();
     } catch (const ModelError& e) {
         EXPECT_THAT(e.what(), HasSubstr("Secret()"));

@@ -17,16 +17,6 @@ inline constexpr size_t kHashBytes = 32, kHeaderBytes = 8 + 4 + 8 + kHashBytes;
 inline constexpr uint64_t kWeightsAlignment = 64;
 
 /// Where a model's constants are written to, or read from.
-class WeightsWriter {
-  public:
-    uint64_t place(const Tensor& t);
-    Weights finished() { return std::move(weights_); }
-
-  private:
-    Weights weights_;
-    std::unordered_map<std::string, uint64_t> by_content_;
-};
-
 struct WeightsReader {
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> owner;

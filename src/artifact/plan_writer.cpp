@@ -42,7 +42,8 @@ std::string content_hash(std::string_view bytes) {
     return s;
 }
 
-PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin, bool include_fallback) {
+PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin, WeightsWriter& weights,
+                    bool include_fallback) {
     auto saved = model->impl().make_fallback ? SavedFallback::Elsewhere : SavedFallback::None;
     std::shared_ptr<const CompiledModel> fallback;
     if (include_fallback && model->impl().make_fallback) {
@@ -51,7 +52,6 @@ PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigi
     }
     PlanFile out;
     ByteWriter s;
-    WeightsWriter weights;
     stream_about(s, About{"Tilewright " TILEWRIGHT_VERSION, origin, model->impl().platform});
     s.enumerator(saved, SavedFallback::Elsewhere);
     for (const CompiledModel* m : {model.get(), fallback.get()}) {
@@ -66,7 +66,6 @@ PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigi
     put(out.bytes, content.size(), 8);
     out.bytes += plain_hash(content);
     out.bytes += content;
-    out.weights = weights.finished();
     out.model = std::move(model);
     return out;
 }

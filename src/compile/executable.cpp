@@ -30,7 +30,7 @@ void describe_interface(CompiledModel::Impl& model, const Program& program, cons
     model.sources->target = target_of(options);
     const Target& t = model.sources->target;
     model.for_gpu = t.gpu.has_value();
-    model.platform = {t.arch, t.native ? t.cpu : "", t.isa, t.native ? t.features : features_of(t.isa)};
+    model.platform = {t.arch, t.native ? t.cpu : "", t.isa, t.code_features()};
     model.keep_subnormals = options.keep_subnormals;
 }
 

@@ -81,10 +81,11 @@ constexpr int kStrictThreads = 8;
 Target target_of(const CompileOptions& options) {
     Target target = options.machine ? *options.machine : current_target();
     if (!options.isa.empty()) {
-        const std::vector<std::string> names = selectable_isas();
-        if (std::find(names.begin(), names.end(), options.isa) == names.end())
-            model_error("unknown instruction set '{}': expected {}", options.isa, fmt::join(names, " or "));
-        target = restricted(std::move(target), vector_isa_from_string(options.isa).value());
+        const std::optional<CodeLevel> level = code_level_from_string(options.isa);
+        const bool here = level && level->arch() == kHostArch;
+        if (!here && !(level && options.keep_objects))
+            model_error("unknown instruction set '{}': expected {}", options.isa, fmt::join(selectable_isas(), " or "));
+        target = restricted(here ? std::move(target) : generic_target(level->isa), *level);
     }
     target.workers = options.threads > 0 ? options.threads : default_thread_count();
     if (options.numerics == Numerics::Strict) target.workers = kStrictThreads;

@@ -37,7 +37,7 @@ struct CompileOptions : GroupingOptions {
     /// (cost/first_calibration.h). Otherwise unknown rates are assumed.
     bool calibrate = false;
     int threads = 0;               ///< worker threads; 0: default_thread_count()
-    std::string isa;               ///< one of selectable_isas(): "avx2", "avx512"; empty: the machine's
+    std::string isa;               ///< one of selectable_isas(): "avx2", "avx512-bf16"; empty: the machine's
     std::optional<GpuTarget> gpu;  ///< generate CUDA C++ for this GPU instead of machine code
     bool gpu_libraries = false;    ///< Scheduling::gpu_libraries
 

@@ -58,6 +58,23 @@ bool Target::has(std::string_view feature) const {
     return std::find(features.begin(), features.end(), feature) != features.end();
 }
 
+bool Target::may_use(std::string_view feature) const {
+    const auto is_it = [&](std::string_view f) { return f == feature; };
+    const VectorIsaRow& row = vector_isa_row(isa);
+    return native ? has(feature)
+                  : std::any_of(extra.begin(), extra.end(), is_it) ||
+                        std::any_of(row.required.begin(), row.required.end(), is_it) ||
+                        std::any_of(row.implied.begin(), row.implied.end(), is_it);
+}
+
+std::vector<std::string> Target::code_features() const {
+    if (native) return features;
+    std::vector<std::string> all = features_of(isa);
+    all.insert(all.end(), extra.begin(), extra.end());
+    std::sort(all.begin(), all.end());
+    return all;
+}
+
 int64_t Target::l2_bytes() const {
     for (const CacheLevel& level : caches)
         if (level.level == 2) return level.usable_bytes();
@@ -91,11 +108,15 @@ Target generic_target(VectorIsa isa) {
     return target;
 }
 
-Target restricted(Target target, VectorIsa isa) {
-    set_isa(isa, target);
+Target restricted(Target target, const CodeLevel& level) {
+    set_isa(level.isa, target);
     target.native = false;
+    target.extra = {level.more.begin(), level.more.end()};
+    assume_unit_rates(target);
     return target;
 }
+
+Target restricted(Target target, VectorIsa isa) { return restricted(std::move(target), CodeLevel{"", isa, {}}); }
 
 Target with_gpu(Target target, const GpuTarget& gpu) {
     target.gpu = gpu;

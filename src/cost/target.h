@@ -69,8 +69,9 @@ struct Target {
     std::string arch;                     ///< "x86_64" or "aarch64"
     std::vector<std::string> features;    ///< as LLVM spells them, sorted: "avx2", "fma", ...
     VectorIsa isa = VectorIsa::baseline;  ///< of generated code; `vector_bits` and `vector_registers` follow (set_isa)
-    /// Code may use every feature of this process's CPU. False: those of `isa` alone.
+    /// Code may use every feature of this process's CPU. False: those of `isa` and `extra` alone.
     bool native = false;
+    std::vector<std::string> extra;
     int vector_bits = 128;
     int vector_registers = 16;
     int cores = 1;    ///< physical cores this process may use
@@ -98,14 +99,16 @@ struct Target {
     std::optional<GpuTarget> gpu;  ///< kernels are for this GPU; the CPU is its host
 
     bool has(std::string_view feature) const;
+    bool may_use(std::string_view feature) const;    ///< whether code may
+    std::vector<std::string> code_features() const;  ///< all that code may use, sorted
     /// Whether code may multiply bf16 on tile registers.
-    bool bf16_tiles() const { return native && has("amx-tile") && has("amx-bf16"); }
+    bool bf16_tiles() const { return may_use("amx-tile") && may_use("amx-bf16"); }
     /// Whether code may multiply bytes on tile registers.
-    bool byte_tiles() const { return native && has("amx-tile") && has("amx-int8"); }
+    bool byte_tiles() const { return may_use("amx-tile") && may_use("amx-int8"); }
     /// Whether code may add two products of bf16 to a lane.
-    bool bf16_dots() const { return native && has("avx512bf16"); }
+    bool bf16_dots() const { return may_use("avx512bf16"); }
     /// Whether an instruction adds four products of bytes, unsigned and signed, to a lane (VNNI).
-    bool byte_dot_instructions() const { return native && (has("avx512vnni") || has("avxvnni")); }
+    bool byte_dot_instructions() const { return may_use("avx512vnni") || may_use("avxvnni"); }
     /// Whether such sums are faster than those of f32: by that instruction, or by two of 16-bit pairs (AVX2).
     bool byte_dots() const { return byte_dot_instructions() || isa == VectorIsa::avx2 || isa == VectorIsa::avx512; }
     /// Whether products of bf16 are faster than those of f32.
@@ -132,8 +135,9 @@ void set_isa(VectorIsa isa, Target& target);
 /// must not depend on the host. One core, common cache sizes, assumed rates.
 Target generic_target(VectorIsa isa);
 
-/// The target, with code for these vector instructions and for no others.
+/// The target, with code for these instructions and for no others.
 Target restricted(Target target, VectorIsa isa);
+Target restricted(Target target, const CodeLevel& level);
 /// The target, with kernels for this GPU.
 Target with_gpu(Target target, const GpuTarget& gpu);
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -137,10 +138,33 @@ TEST(Target, OfAnImpossibleGpuIsRefused) {
 
 TEST(SelectableIsas, AreThoseOfThisArchitecture) {
     for (const std::string& name : selectable_isas()) {
-        const auto isa = vector_isa_from_string(name);
-        ASSERT_TRUE(isa) << name;
-        EXPECT_EQ(generic_target(*isa).arch, host_target().arch);
-        EXPECT_EQ(isa_of(generic_target(*isa)), *isa);
+        const auto level = code_level_from_string(name);
+        ASSERT_TRUE(level) << name;
+        EXPECT_EQ(generic_target(level->isa).arch, host_target().arch);
+        EXPECT_EQ(isa_of(generic_target(level->isa)), level->isa);
+    }
+}
+
+TEST(CodeLevels, SayWhatCodeMayUse) {
+    const auto at = [](const char* name) {
+        return restricted(generic_target(VectorIsa::avx2), code_level_from_string(name).value());
+    };
+    EXPECT_FALSE(at("avx512").byte_dot_instructions());
+    EXPECT_TRUE(at("avx2-vnni").byte_dot_instructions());
+    EXPECT_TRUE(at("avx512-vnni").byte_dot_instructions());
+    EXPECT_FALSE(at("avx512-vnni").bf16_dots());
+    EXPECT_TRUE(at("avx512-bf16").bf16_dots());
+    EXPECT_GT(at("avx512-bf16").dot_gflops_1.value, 0) << "assumed where it was not measured";
+    EXPECT_FALSE(at("avx512-bf16").bf16_tiles());
+    EXPECT_TRUE(at("amx").bf16_tiles());
+    EXPECT_TRUE(at("amx").byte_tiles());
+    EXPECT_EQ(at("amx").vector_bits, 512);
+    EXPECT_EQ(code_level_from_string("mmx"), std::nullopt);
+    for (const CodeLevel& level : code_levels()) {
+        const std::vector<std::string> all = restricted(generic_target(level.isa), level).code_features();
+        EXPECT_TRUE(std::is_sorted(all.begin(), all.end())) << level.name;
+        for (const std::string_view more : level.more)
+            EXPECT_NE(std::find(all.begin(), all.end(), more), all.end()) << level.name;
     }
 }
 

@@ -38,8 +38,8 @@ void expect_same_from_file(const Model& model, const std::vector<Tensor>& given)
     const TemporaryFolder folder;
     const PipelineOptions options = for_file(folder / "code");
     const auto first = compile_model(model, options).model;
-    artifact::write_model_file(first, {}, folder / "a.so");
-    artifact::write_model_file(compile_model(model, options).model, {}, folder / "b.so");
+    artifact::write_model_file({first}, {}, folder / "a.so");
+    artifact::write_model_file({compile_model(model, options).model}, {}, folder / "b.so");
     EXPECT_EQ(bytes_of_file(folder / "a.so"), bytes_of_file(folder / "b.so"));
     const auto loaded = artifact::load_model_file(folder / "a.so").model;
     const std::vector<Tensor> inputs = given.empty() ? random_inputs(first->inputs()) : given;

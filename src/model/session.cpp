@@ -1,5 +1,7 @@
 #include "model/session.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -11,6 +13,7 @@
 #include "model/kv_cache.h"
 #include "model/session_impl.h"
 #include "runtime/float_mode.h"
+#include "runtime/missing_features.h"
 
 namespace tilewright {
 
@@ -64,10 +67,26 @@ Session::Impl::Impl(std::shared_ptr<const CompiledModel> m, uint64_t most, const
 
 Session::Impl::~Impl() = default;
 
+namespace {
+
+/// A model for named instructions (CompileOptions::isa) may be for another CPU. One for this CPU is not checked.
+std::shared_ptr<const CompiledModel> for_this_cpu(std::shared_ptr<const CompiledModel> model) {
+    const Platform& wanted = model->impl().platform;
+    if (!wanted.cpu.empty() || wanted.features.empty()) return model;
+    static const std::vector<std::string> here = host_features();
+    if (const std::vector<std::string> missing = missing_features(wanted, here); !missing.empty())
+        throw ModelError(fmt::format("the model was compiled for {}, and this CPU does not have {}",
+                                     to_string(wanted.isa), fmt::join(missing, ", ")),
+                         "compile it with --isa of instructions that this CPU has, or without");
+    return model;
+}
+
+}  // namespace
+
 Session::Session(std::shared_ptr<const CompiledModel> model, int threads, uint64_t memory)
     : Session(std::move(model), shared_pool(threads > 0 ? threads : default_thread_count()), memory) {}
 Session::Session(std::shared_ptr<const CompiledModel> model, std::shared_ptr<ThreadPool> pool, uint64_t memory)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(pool), memory)) {}
+    : impl_(std::make_unique<Impl>(for_this_cpu(std::move(model)), std::move(pool), memory)) {}
 Session::~Session() = default;
 
 void Session::Impl::set_inputs(const std::vector<Tensor>& inputs, KvCache* cache) {

@@ -1,10 +1,13 @@
 #include "runtime/cpu_features.h"
 
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -109,10 +112,29 @@ std::optional<VectorIsa> vector_isa_from_string(std::string_view s) {
     return std::nullopt;
 }
 
+const std::vector<CodeLevel>& code_levels() {
+    static const std::vector<CodeLevel> levels = {
+        {"avx2", VectorIsa::avx2, {}},
+        {"avx2-vnni", VectorIsa::avx2, {"avxvnni"}},
+        {"avx512", VectorIsa::avx512, {}},
+        {"avx512-vnni", VectorIsa::avx512, {"avx512vnni"}},
+        {"avx512-bf16", VectorIsa::avx512, {"avx512vnni", "avx512bf16"}},
+        {"amx", VectorIsa::avx512, {"avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16"}},
+        {"neon", VectorIsa::neon, {}},
+    };
+    return levels;
+}
+
+std::optional<CodeLevel> code_level_from_string(std::string_view name) {
+    for (const CodeLevel& level : code_levels())
+        if (level.name == name) return level;
+    return std::nullopt;
+}
+
 std::vector<std::string> selectable_isas() {
     std::vector<std::string> names;
-    for (const VectorIsaRow& row : vector_isa_rows())
-        if (row.arch == kHostArch && !row.required.empty()) names.emplace_back(row.name);
+    for (const CodeLevel& level : code_levels())
+        if (level.arch() == kHostArch) names.emplace_back(level.name);
     return names;
 }
 
@@ -148,9 +170,32 @@ bool may_use_tiles() {
 #endif
 }
 
+#if defined(__aarch64__)
+/// What the kernel tells a process at its start. An emulator (qemu) shows the /proc/cpuinfo of its own machine.
+std::vector<std::string> told_features() {
+    const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+    std::string flags;
+    for (const auto& [bits, bit, name] :
+         std::initializer_list<std::tuple<unsigned long, unsigned long, const char*>>{{first, HWCAP_FP, "fp"},
+                                                                                      {first, HWCAP_ASIMD, "asimd"},
+                                                                                      {first, HWCAP_ATOMICS, "atomics"},
+                                                                                      {first, HWCAP_ASIMDHP, "asimdhp"},
+                                                                                      {first, HWCAP_ASIMDDP, "asimddp"},
+                                                                                      {first, HWCAP_SVE, "sve"},
+                                                                                      {second, HWCAP2_SVE2, "sve2"},
+                                                                                      {second, HWCAP2_I8MM, "i8mm"},
+                                                                                      {second, HWCAP2_BF16, "bf16"}})
+        if ((bits & bit) != 0) flags += std::string(flags.empty() ? "" : " ") + name;
+    return llvm_features(flags, true);
+}
+#endif
+
 }  // namespace
 
 std::vector<std::string> host_features(const FileReader& read) {
+#if defined(__aarch64__)
+    if (std::vector<std::string> told = told_features(); !told.empty()) return told;
+#endif
     std::vector<std::string> features = features_in(read("/proc/cpuinfo").value_or(""), kHostArch);
     const auto of_tiles = [](const std::string& feature) { return feature.starts_with("amx-"); };
     if (std::any_of(features.begin(), features.end(), of_tiles) && !may_use_tiles()) std::erase_if(features, of_tiles);

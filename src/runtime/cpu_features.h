@@ -28,9 +28,6 @@ enum class VectorIsa : uint8_t {
 std::string_view to_string(VectorIsa isa);  ///< "baseline", "avx2", ...
 std::optional<VectorIsa> vector_isa_from_string(std::string_view s);
 std::string_view llvm_name(VectorIsa isa);  ///< of the CPU that has it and nothing more: "x86-64-v3"
-/// Names of those that code can be restricted to on machines of this one's architecture.
-std::vector<std::string> selectable_isas();
-
 /// An instruction set; `required` are the features that a CPU must have for it, `implied` all others of such CPUs.
 struct VectorIsaRow {
     VectorIsa isa;
@@ -45,6 +42,22 @@ const std::vector<VectorIsaRow>& vector_isa_rows();
 const VectorIsaRow& vector_isa_row(VectorIsa isa);
 /// `required` and `implied` together, sorted.
 std::vector<std::string> features_of(VectorIsa isa);
+
+/// Instructions that code can be restricted to: vector instructions, and others that use their registers or the CPU's
+/// matrix units.
+struct CodeLevel {
+    std::string_view name;  ///< "avx512-bf16"
+    VectorIsa isa;
+    std::vector<std::string_view> more;  ///< features beside those of `isa`
+
+    std::string_view arch() const { return vector_isa_row(isa).arch; }
+};
+
+/// Of each architecture; a level stands behind those whose features it has.
+const std::vector<CodeLevel>& code_levels();
+std::optional<CodeLevel> code_level_from_string(std::string_view name);
+/// Names of those of this machine's architecture.
+std::vector<std::string> selectable_isas();
 
 /// The value of the first line "key : value" of /proc/cpuinfo's text.
 std::optional<std::string_view> cpuinfo_field(std::string_view cpuinfo, std::string_view key);

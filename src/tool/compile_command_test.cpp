@@ -112,6 +112,38 @@ TEST_F(CompileTool, InspectsBenchesAndVerifiesTheFile) {
     EXPECT_EQ(place.run({"verify", "model.onnx", "--reference", "model.onnx"}).status, 2);
 }
 
+TEST_F(CompileTool, WritesCodeForSeveralSetsOfInstructions) {
+    compile({"--isa", "amx,avx2", "--json", "c.json"});
+    EXPECT_EQ(Json::parse(place.read("c.json"))["levels"], Json({"avx2", "amx"}));
+    ASSERT_EQ(place.run({"inspect", "model.so", "--json", "i.json"}).status, 0);
+    const Json variants = Json::parse(place.read("i.json"))["variants"];
+    ASSERT_EQ(variants.size(), 2u);
+    EXPECT_EQ(variants[0]["isa"], "avx2");
+    EXPECT_THAT(variants[1]["features"], testing::Contains("amx-tile"));
+    const std::string here = variants[1]["runs_here"] ? "amx" : "avx2";
+    EXPECT_EQ(variants[0]["runs_here"], here == "avx2");
+    for (const std::vector<std::string>& run :
+         {std::vector<std::string>{"run", "model.so"}, {"run", "model.onnx", "--isa", here}}) {
+        std::vector<std::string> arguments = run;
+        for (const std::string& a :
+             {std::string("--input"), std::string("x=x.npy"), std::string("--output-dir"), run[1] + ".out"})
+            arguments.push_back(a);
+        const Result r = place.run(arguments);
+        ASSERT_EQ(r.status, 0) << r.err;
+    }
+    EXPECT_EQ(place.read("model.so.out/y.npy"), place.read("model.onnx.out/y.npy"));
+}
+
+TEST_F(CompileTool, CompilesForAnotherArchitecture) {
+    compile({"--isa", "neon"});
+    const Result r = place.run({"run", "model.so"});
+    EXPECT_TRUE(refused(r));
+    EXPECT_THAT(r.err, HasSubstr("'model.so' was compiled for aarch64, and this machine is x86_64"));
+    EXPECT_THAT(place.run({"compile", "model.onnx", "-o", "both.so", "--isa", "avx2,neon"}).err,
+                HasSubstr("a file is for one architecture, and these are for aarch64 and x86_64"));
+    EXPECT_FALSE(place.exists("both.so"));
+}
+
 TEST_F(CompileTool, FixesDimensions) {
     compile({"--dim", "batch=2"});
     EXPECT_THAT(place.run({"inspect", "model.so"}).out, HasSubstr("input 'x' f32[2, 3]"));

@@ -24,9 +24,11 @@ std::string weights_text(const std::vector<bool>& weights) {
     return text;
 }
 
-/// The settings' text for code that does not use all of the host: " isa=x86-64-v3/256".
+/// The settings' text for code that does not use all of the host: " isa=x86-64-v4+avx512vnni/512".
 std::string isa_text(const Target& target) {
-    return target.native ? "" : fmt::format(" isa={}/{}", cpu::llvm_cpu(target).name, target.vector_bits);
+    if (target.native) return "";
+    const cpu::LlvmCpu cpu = cpu::llvm_cpu(target);
+    return fmt::format(" isa={}{}/{}", cpu.name, cpu.features, target.vector_bits);
 }
 
 void refuse(Measurement& result, Verdict verdict, std::string reason) {

@@ -43,6 +43,17 @@ void initialize_llvm() {
     });
 }
 
+/// The code generators of other architectures.
+void initialize_all_of_llvm() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        llvm::InitializeAllTargetInfos();
+        llvm::InitializeAllTargets();
+        llvm::InitializeAllTargetMCs();
+        llvm::InitializeAllAsmPrinters();
+    });
+}
+
 std::string message(llvm::Error e) {
     std::string s;
     llvm::raw_string_ostream(s) << e;
@@ -58,8 +69,11 @@ T unwrap(llvm::Expected<T> e) {
 /// Version of target_machine and optimize; a change invalidates cached code.
 constexpr int kPasses = 1;
 
+bool of_this_architecture(const LlvmCpu& cpu) { return llvm::Triple(cpu.triple).getArchName().str() == kHostArch; }
+
 std::unique_ptr<llvm::TargetMachine> target_machine(const LlvmCpu& cpu) {
     initialize_llvm();
+    if (!of_this_architecture(cpu)) initialize_all_of_llvm();
     std::string error;
     const llvm::Target* target = llvm::TargetRegistry::lookupTarget(cpu.triple, error);
     if (target == nullptr) throw RuntimeError(fmt::format("no code generator for target '{}': {}", cpu.triple, error));
@@ -282,8 +296,10 @@ LlvmCpu host_cpu() {
 LlvmCpu llvm_cpu(const Target& target) {
     LlvmCpu host = host_cpu();
     if (target.native) return host;
-    const bool same = llvm::Triple(host.triple).getArchName() == target.arch;
-    return {same ? host.triple : target.arch + "-unknown-linux-gnu", std::string(llvm_name(target.isa)), ""};
+    const bool same = target.arch == kHostArch;
+    std::string more;
+    for (const std::string& f : target.extra) more += (more.empty() ? "+" : ",+") + f;
+    return {same ? host.triple : target.arch + "-unknown-linux-gnu", std::string(llvm_name(target.isa)), more};
 }
 
 std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const Target& target,
@@ -311,7 +327,7 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
             throw;
         }
     });
-    run_guarded(1, [&] { load(std::move(objects), out); });
+    if (of_this_architecture(llvm_cpu(target))) run_guarded(1, [&] { load(std::move(objects), out); });
     return out;
 }
 

@@ -26,7 +26,7 @@ LlvmCpu llvm_cpu(const Target& target);
 ///
 /// Outputs larger than the target's last-level cache are written by non-temporal stores, since they would be evicted
 /// before they are read, after evicting other data. They must be 64-byte aligned. `known`: the code cache; null: none.
-/// `keep_objects`: fill CompiledKernel::object.
+/// `keep_objects`: fill CompiledKernel::object. Kernels for another architecture have no `run`.
 std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const Target& target,
                                     const std::shared_ptr<const CodeCache>& known = nullptr, bool keep_objects = false);
 CompiledKernel compile(const TileProgram& program, const Target& target,

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <set>
 
 #include "backend/cpu/elf_object.h"
 #include "backend/cpu/guarded.h"
@@ -63,16 +64,21 @@ std::string text_of_link_error(llvm::Error e) {
     return s;
 }
 
+std::unique_ptr<llvm::object::ObjectFile> object_file(std::string_view bytes) {
+    auto binary = llvm::object::ObjectFile::createObjectFile(
+        llvm::MemoryBufferRef(llvm::StringRef(bytes.data(), bytes.size()), "kernel"));
+    if (!binary) throw RuntimeError("LLVM: " + text_of_link_error(binary.takeError()));
+    return std::move(*binary);
+}
+
 /// Returns the object file with its function `kernel` renamed.
 std::string renamed(std::string_view object, const std::string& name) {
-    auto binary = llvm::object::ObjectFile::createObjectFile(
-        llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "kernel"));
-    if (!binary) throw RuntimeError("LLVM: " + text_of_link_error(binary.takeError()));
+    const auto binary = object_file(object);
     llvm::objcopy::ConfigManager config;
     config.Common.SymbolsToRename["kernel"] = name;
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream out(bytes);
-    if (llvm::Error e = llvm::objcopy::executeObjcopyOnBinary(config, **binary, out))
+    if (llvm::Error e = llvm::objcopy::executeObjcopyOnBinary(config, *binary, out))
         throw RuntimeError("LLVM: " + text_of_link_error(std::move(e)));
     return {bytes.begin(), bytes.end()};
 }
@@ -100,6 +106,48 @@ void run_linker(const std::vector<std::string>& arguments) {
     if (result.retCode != 0) throw RuntimeError("LLD: " + stream.str());
 }
 
+/// Functions that an object file calls and does not have.
+void collect_undefined(std::string_view object, std::set<std::string>& names) {
+    const auto binary = object_file(object);
+    for (const llvm::object::SymbolRef& symbol : binary->symbols()) {
+        llvm::Expected<uint32_t> flags = symbol.getFlags();
+        if (!flags) throw RuntimeError("LLVM: " + text_of_link_error(flags.takeError()));
+        if ((*flags & llvm::object::SymbolRef::SF_Undefined) == 0) continue;
+        llvm::Expected<llvm::StringRef> name = symbol.getName();
+        if (!name) throw RuntimeError("LLVM: " + text_of_link_error(name.takeError()));
+        if (!name->empty() && *name != "_GLOBAL_OFFSET_TABLE_") names.insert(name->str());
+    }
+}
+
+/// This machine's libm and libc, or for kernels of another architecture a file that has their names and nothing else.
+std::vector<std::string> called_libraries(const SharedObject& object, const LinkFolder& folder) {
+    if (object.arch == kHostArch) {
+        double (*const libm)(double) = &std::exp;
+        // Not malloc or memcpy, which may be the program's own: an allocator linked into it, or a sanitizer's.
+        long (*const libc)(int) = &::sysconf;
+        std::vector<std::string> found;
+        for (const void* f : {reinterpret_cast<const void*>(libm), reinterpret_cast<const void*>(libc)})
+            if (std::string library = library_with(f); !library.empty()) found.push_back(std::move(library));
+        return found;
+    }
+    std::set<std::string> names;
+    for (const KernelObject& k : kernel_objects(object)) collect_undefined(k.object, names);
+    SharedObject nothing;
+    nothing.symbol = "nothing";
+    nothing.arch = object.arch;
+    const std::string path = folder.path() + "/libm.so.6";
+    std::vector<std::string> arguments = {"ld.lld",
+                                          "-shared",
+                                          "-soname=libm.so.6",
+                                          "--undefined=_GLOBAL_OFFSET_TABLE_",
+                                          "-o",
+                                          path,
+                                          folder.write("nothing.o", data_object(nothing))};
+    for (const std::string& name : names) arguments.push_back("--defsym=" + name + "=0");
+    run_linker(arguments);
+    return {path};
+}
+
 void link_to(const SharedObject& object, const LinkFolder& folder, const std::string& path) {
     std::vector<std::string> arguments = {"ld.lld", "-shared", "--build-id=none", "-z", "now", "-z", "relro", "-z",
                                           "noexecstack", "--hash-style=gnu", "--no-undefined", "--discard-all",
@@ -109,17 +157,10 @@ void link_to(const SharedObject& object, const LinkFolder& folder, const std::st
                                           "--undefined=_GLOBAL_OFFSET_TABLE_", "-o", path};
     run_guarded(1, [&] {
         const NoFileSizeSignal guard;
-        for (size_t k = 0; k < object.kernels.size(); ++k) {
-            const std::string name = kernel_symbol(object, k);
-            arguments.push_back(folder.write(name + ".o", renamed(object.kernels[k], name)));
-        }
+        for (const KernelObject& k : kernel_objects(object))
+            arguments.push_back(folder.write(k.symbol + ".o", renamed(k.object, k.symbol)));
         arguments.push_back(folder.write("data.o", data_object(object)));
-        double (*const libm)(double) = &std::exp;
-        // Not malloc or memcpy, which may be the program's own: an allocator linked into it, or a sanitizer's.
-        long (*const libc)(int) = &::sysconf;
-        for (const std::string& library :
-             {library_with(reinterpret_cast<const void*>(libm)), library_with(reinterpret_cast<const void*>(libc))})
-            if (!library.empty()) arguments.push_back(library);
+        for (std::string& library : called_libraries(object, folder)) arguments.push_back(std::move(library));
         run_linker(arguments);
     });
 }
@@ -142,9 +183,9 @@ void write_archive(const SharedObject& object, const std::string& path) {
     std::vector<std::string> names, files;
     run_guarded(1, [&] {
         const NoFileSizeSignal guard;
-        for (size_t k = 0; k < object.kernels.size(); ++k) {
-            names.push_back(kernel_symbol(object, k));
-            files.push_back(renamed(object.kernels[k], names[k]));
+        for (const KernelObject& k : kernel_objects(object)) {
+            names.push_back(k.symbol);
+            files.push_back(renamed(k.object, k.symbol));
         }
         names.push_back(object.symbol);
         files.push_back(data_object(object));

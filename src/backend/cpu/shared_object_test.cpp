@@ -25,8 +25,7 @@ std::string linked(const std::string& object) {
     SharedObject s;
     s.symbol = "table";
     s.magic = "TESTTEST";
-    s.kernels = {object};
-    s.plan = "plan";
+    s.variants = {{{object}, "plan"}};
     return linked_shared_object(s);
 }
 

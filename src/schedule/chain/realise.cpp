@@ -174,11 +174,8 @@ class Tree {
         }
         const DType type = view.values[view.primitives[s].outputs[0]].dtype;
         StageChoice choice = choose_micro(view, e, type, target_);
-        if (choice.micro.matrix && !in_whole_vectors(s, choice.micro)) {
-            Target plain = target_;
-            plain.native = false;
-            choice = choose_micro(view, e, type, plain);
-        }
+        if (choice.micro.matrix && !in_whole_vectors(s, choice.micro))
+            choice = choose_micro(view, e, type, restricted(target_, target_.isa));
         Compute out;
         out.stage = s;
         out.micro = choice.micro;
