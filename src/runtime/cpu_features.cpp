@@ -171,8 +171,8 @@ bool may_use_tiles() {
 }
 
 #if defined(__aarch64__)
-/// What the kernel tells a process at its start. An emulator (qemu) shows the /proc/cpuinfo of its own machine.
-std::vector<std::string> told_features() {
+/// From the auxiliary vector: in an emulator (qemu), /proc/cpuinfo describes the machine that it runs on.
+std::vector<std::string> auxiliary_features() {
     const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
     std::string flags;
     for (const auto& [bits, bit, name] :
@@ -194,7 +194,7 @@ std::vector<std::string> told_features() {
 
 std::vector<std::string> host_features(const FileReader& read) {
 #if defined(__aarch64__)
-    if (std::vector<std::string> told = told_features(); !told.empty()) return told;
+    if (std::vector<std::string> found = auxiliary_features(); !found.empty()) return found;
 #endif
     std::vector<std::string> features = features_in(read("/proc/cpuinfo").value_or(""), kHostArch);
     const auto of_tiles = [](const std::string& feature) { return feature.starts_with("amx-"); };
