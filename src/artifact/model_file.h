@@ -65,12 +65,17 @@ bool is_model_file(const std::string& path);
 /// be written.
 ModelFileInfo write_model_file(const Compilations& models, const ModelOrigin& origin, const std::string& path);
 
+/// The bytes of such a file.
+std::string model_file_bytes(const Compilations& models, const ModelOrigin& origin);
+
 /// Loads the file without compiling anything. Machine code of the file will run: load files of trusted origin only.
 /// Throws ModelError that names the file: it is no compiled model, is damaged, has another version, or needs
 /// instructions that this CPU does not have, which are listed.
 ModelFileInfo load_model_file(const std::string& path);
+/// The same for an open file, which may be closed afterwards. `name` stands for it in messages.
+ModelFileInfo load_model_file(int file, const std::string& name);
 
-/// The same. Where every variant is for other CPUs, the first one is returned.
+/// The same as from a path. Where every variant is for other CPUs, the first one is returned.
 ModelFileInfo inspect_model_file(const std::string& path);
 
 /// Writes the same as a static archive to link programs with; `symbol` is its table.
@@ -89,10 +94,10 @@ struct ModelObject {
 /// Without the strict model. Throws as write_model_file does.
 ModelObject write_model_object(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin);
 
-/// Loads such a model for this CPU. `path`: a file that begins with the object, trusted (no hash is computed) and not
-/// changed while the model is used; `weights`: 64-byte aligned. `owner` keeps file and weights. `fallback`: see
+/// Loads such a model for this CPU. `file`: open, begins with the object, trusted (no hash is computed) and not changed
+/// while the model is used; `weights`: 64-byte aligned. `owner` keeps file and weights. `fallback`: see
 /// read_plan. Throws ModelError and RuntimeError where it cannot be loaded.
-ModelFileInfo load_model_object(const std::string& path, std::span<const std::byte> weights,
-                                std::shared_ptr<const void> owner, const std::function<MakeFallback()>& fallback);
+ModelFileInfo load_model_object(int file, std::span<const std::byte> weights, std::shared_ptr<const void> owner,
+                                const std::function<MakeFallback()>& fallback);
 
 }  // namespace tilewright::artifact

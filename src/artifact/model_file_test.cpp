@@ -2,6 +2,7 @@
 
 #include "artifact/model_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/private_folder.h"
 #include "base/temporary_folder_test.h"
 #include "compile/pipeline.h"
 #include "model/recurrence_test.h"
@@ -126,7 +128,33 @@ TEST_F(ModelFile, OfFunctionsOfLibmRunsTheSame) {
 TEST_F(ModelFile, OfEqualCompilationsHasEqualBytes) {
     for (const char* name : {"a.so", "b.so"})
         write_model_file({compile_program(test::recurrences({}), with_objects())}, {}, folder / name);
-    EXPECT_EQ(contents(folder / "a.so"), contents(folder / "b.so"));
+    const std::string bytes = contents(folder / "a.so");
+    EXPECT_EQ(bytes, contents(folder / "b.so"));
+    EXPECT_EQ(bytes, model_file_bytes({compile_program(test::recurrences({}), with_objects())}, {}));
+}
+
+/// Two models through one descriptor number: the dynamic linker must not take the second for the first.
+TEST_F(ModelFile, IsLoadedFromAnOpenFileWithoutItsName) {
+    std::vector<std::shared_ptr<const CompiledModel>> loaded;
+    for (const int64_t hidden : {5, 7}) {
+        test::Recurrences options;
+        options.hidden = hidden;
+        const auto model = compile_program(test::recurrences(options), with_objects());
+        write_model_file({model}, {}, folder / "m.so");
+        const Descriptor file(::open((folder / "m.so").c_str(), O_RDONLY));
+        std::filesystem::remove(folder / "m.so");
+        loaded.push_back(load_model_file(file.get(), "the model").model);
+        const std::vector<Tensor> inputs = test::recurrence_inputs(3, 3, hidden);
+        EXPECT_EQ(Session(loaded.back()).run(inputs), Session(model).run(inputs));
+    }
+    written("damaged.so", "hello");
+    const Descriptor file(::open((folder / "damaged.so").c_str(), O_RDONLY));
+    try {
+        load_model_file(file.get(), "the model");
+        ADD_FAILURE() << "loaded";
+    } catch (const ModelError& e) {
+        EXPECT_STREQ(e.what(), "'the model' is no compiled model");
+    }
 }
 
 TEST_F(ModelFile, ThatIsDamagedIsRefused) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -27,9 +28,24 @@ std::string_view arch_of(std::string_view bytes) {
     return header.e_machine == EM_X86_64 ? "x86_64" : header.e_machine == EM_AARCH64 ? "aarch64" : "another machine";
 }
 
+/// Where a file is, and how messages name it.
+struct Place {
+    std::string path, name;
+};
+
+/// A path to the open file that no earlier dlopen has had, in a spelling of its own. The dynamic linker takes a path
+/// for an object that is still loaded by the text alone, and descriptors are used again while a second copy of the
+/// handle keeps the object.
+///     fd 5, sixth call (0b101)  ->  /proc/self/.//./fd/5
+std::string path_of_its_own(int file) {
+    static std::atomic<uint64_t> calls{0};
+    std::string path = "/proc/self";
+    for (uint64_t n = calls.fetch_add(1); n != 0; n /= 2) path += n % 2 == 1 ? "/." : "/";
+    return fmt::format("{}/fd/{}", path, file);
+}
+
 /// The dynamic loader trusts a file's tables: a damaged file must not reach it. Returns the size of the file.
-uint64_t check_file(const std::string& path) {
-    const MappedFile file(path);
+uint64_t check_file(const MappedFile& file, const std::string& path) {
     const std::string_view bytes = file.bytes();
     if (bytes.starts_with(kArchiveMagic))
         throw ModelError(fmt::format("'{}' is an archive, which programs are linked with", path),
@@ -47,11 +63,11 @@ uint64_t check_file(const std::string& path) {
 }
 
 /// The loaded file, which keeps `owner` until it is closed.
-std::shared_ptr<void> loaded(const std::string& path, std::shared_ptr<const void> owner = nullptr) {
-    void* handle = ::dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+std::shared_ptr<void> loaded(const Place& from, std::shared_ptr<const void> owner = nullptr) {
+    void* handle = ::dlopen(std::filesystem::absolute(from.path).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
         const char* why = ::dlerror();
-        throw RuntimeError(fmt::format("cannot load '{}': {}", path, why != nullptr ? why : "no reason given"));
+        throw RuntimeError(fmt::format("cannot load '{}': {}", from.name, why != nullptr ? why : "no reason given"));
     }
     return {handle, [owner = std::move(owner)](void* h) { ::dlclose(h); }};
 }
@@ -102,9 +118,9 @@ ModelFileInfo read_table(const ModelTable& table, std::span<const std::byte> wei
     return out;
 }
 
-ModelFileInfo open_model_file(const std::string& path, bool to_run) {
-    const uint64_t file_bytes = check_file(path);
-    const std::shared_ptr<void> library = loaded(path);
+ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes, bool to_run) {
+    const std::string& path = from.name;
+    const std::shared_ptr<void> library = loaded(from);
     const ModelTable& table = table_of(library, path);
     try {
         ModelFileInfo out = read_table(table, {table.weights, table.weight_bytes}, library, path, to_run);
@@ -134,9 +150,17 @@ bool is_model_file(const std::string& path) {
     return read && (std::string_view(magic, 4) == "\177ELF" || std::string_view(magic, 8) == kArchiveMagic);
 }
 
-ModelFileInfo load_model_file(const std::string& path) { return open_model_file(path, true); }
+ModelFileInfo load_model_file(const std::string& path) {
+    return open_model_file({path, path}, check_file(MappedFile(path), path), true);
+}
 
-ModelFileInfo inspect_model_file(const std::string& path) { return open_model_file(path, false); }
+ModelFileInfo load_model_file(int file, const std::string& name) {
+    return open_model_file({path_of_its_own(file), name}, check_file(MappedFile(file, name), name), true);
+}
+
+ModelFileInfo inspect_model_file(const std::string& path) {
+    return open_model_file({path, path}, check_file(MappedFile(path), path), false);
+}
 
 ModelFileInfo load_linked_model(const ModelTable& table) {
     const std::string name = "linked model";
@@ -146,9 +170,10 @@ ModelFileInfo load_linked_model(const ModelTable& table) {
     return read_table(table, {table.weights, table.weight_bytes}, nullptr, name, true);
 }
 
-ModelFileInfo load_model_object(const std::string& path, std::span<const std::byte> weights,
-                                std::shared_ptr<const void> owner, const std::function<MakeFallback()>& fallback) {
-    const std::shared_ptr<void> library = loaded(path, std::move(owner));
+ModelFileInfo load_model_object(int file, std::span<const std::byte> weights, std::shared_ptr<const void> owner,
+                                const std::function<MakeFallback()>& fallback) {
+    const std::string path = path_of_its_own(file);
+    const std::shared_ptr<void> library = loaded({path, path}, std::move(owner));
     return read_table(table_of(library, path), weights, library, path, true, fallback);
 }
 

@@ -87,6 +87,12 @@ void write_whole(const std::string& path, const std::function<void(const std::st
 
 }  // namespace
 
+std::string model_file_bytes(const Compilations& models, const ModelOrigin& origin) {
+    const Parts parts(models, origin);
+    std::string bytes = cpu::linked_shared_object(parts.object);
+    return bytes.append(plain_hash(bytes)).append(kTrailerMagic);
+}
+
 ModelObject write_model_object(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin) {
     WeightsWriter weights;
     const PlanFile plan = write_plan(std::move(model), origin, weights, false);

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -81,17 +80,6 @@ struct Kept {
     Arena weights;
 };
 
-/// A path to the open file that no earlier dlopen has had, in a spelling of its own. The dynamic linker takes a path
-/// for an object that is still loaded by the text alone, and descriptors are used again while a second copy of the
-/// handle keeps the object.
-///     fd 5, sixth call (0b101)  ->  /proc/self/.//./fd/5
-std::string path_of_its_own(int descriptor) {
-    static std::atomic<uint64_t> calls{0};
-    std::string path = "/proc/self";
-    for (uint64_t n = calls.fetch_add(1); n != 0; n /= 2) path += n % 2 == 1 ? "/." : "/";
-    return fmt::format("{}/fd/{}", path, descriptor);
-}
-
 std::optional<artifact::ModelFileInfo> kept_model(const CodeCache& cache, const std::string& key,
                                                   const std::function<artifact::MakeFallback()>& strict) try {
     const auto kept = std::make_shared<Kept>();
@@ -101,8 +89,8 @@ std::optional<artifact::ModelFileInfo> kept_model(const CodeCache& cache, const 
     });
     if (!found) return std::nullopt;
     kept->object = std::move(*found);
-    return artifact::load_model_object(path_of_its_own(kept->object.file.get()),
-                                       {kept->weights.data(), kept->object.data_bytes}, kept, strict);
+    return artifact::load_model_object(kept->object.file.get(), {kept->weights.data(), kept->object.data_bytes}, kept,
+                                       strict);
 } catch (const std::exception&) {  // it is compiled again
     return std::nullopt;
 }
