@@ -137,24 +137,22 @@ std::vector<std::string> split_relative_path(const std::string& path, const std:
     return components;
 }
 
-void ExternalFiles::open(const std::string& location, const std::string& what) {
+ModelFolder::ModelFolder(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+    if (!fd_) throw RuntimeError(fmt::format("cannot open the folder '{}': {}", path, std::strerror(errno)));
+}
+
+FileHandle ModelFolder::open(const std::string& location, const std::string& what, uint64_t& bytes) const {
     const std::vector<std::string> components = split_relative_path(location, what);
     const std::string file_name = quoted_name(location);
-    if (folder_.empty())
-        throw ModelError(
-            fmt::format("{}: its data is in the file {}, but no folder for external data is given", what, file_name),
-            "load the model by its path, or name the folder of its data");
-    if (!folder_fd_) folder_fd_ = FileHandle(::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!folder_fd_) throw RuntimeError(fmt::format("cannot open the folder '{}': {}", folder_, std::strerror(errno)));
-
-    FileHandle file = open_beneath(folder_fd_.get(), components);
+    FileHandle file = open_beneath(fd_.get(), components);
     if (!file) {
         if (errno == ELOOP)
             throw ModelError(
                 fmt::format("{}: its data file {} is, or is reached through, a symbolic link", what, file_name),
                 kCopyHint);
         if (errno == ENOENT)
-            throw ModelError(fmt::format("{}: its data file {} does not exist in '{}'", what, file_name, folder_),
+            throw ModelError(fmt::format("{}: its data file {} does not exist in '{}'", what, file_name, path_),
                              kCopyHint);
         model_error("{}: its data file {} cannot be opened: {}", what, file_name, std::strerror(errno));
     }
@@ -166,8 +164,19 @@ void ExternalFiles::open(const std::string& location, const std::string& what) {
         throw ModelError(fmt::format("{}: its data file {} has {} hard links, where only one is accepted", what,
                                      file_name, status.st_nlink),
                          kCopyHint);
-    file_ = std::move(file);
-    file_size_ = static_cast<uint64_t>(status.st_size);
+    bytes = static_cast<uint64_t>(status.st_size);
+    return file;
+}
+
+void ExternalFiles::open(const std::string& location, const std::string& what) {
+    if (folder_path_.empty()) {
+        split_relative_path(location, what);
+        throw ModelError(fmt::format("{}: its data is in the file {}, but no folder for external data is given", what,
+                                     quoted_name(location)),
+                         "load the model by its path, or name the folder of its data");
+    }
+    if (!folder_) folder_.emplace(folder_path_);
+    file_ = folder_->open(location, what, file_size_);
     open_location_ = location;
 }
 

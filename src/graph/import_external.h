@@ -51,11 +51,26 @@ enum class Beneath : uint8_t { Automatic, OneCall, ComponentWise };
 /// (ELOOP for a link anywhere in the path).
 FileHandle open_beneath(int folder_fd, const std::vector<std::string>& components, Beneath how = Beneath::Automatic);
 
+/// A model's folder, held open.
+class ModelFolder {
+  public:
+    /// Throws RuntimeError.
+    explicit ModelFolder(const std::string& path);
+    /// A regular file there or below, opened for reading; `bytes`: its size. `what` names its user in messages. Throws
+    /// ModelError for a path that leaves the folder or does not exist, and for files that are reached through a link
+    /// or have several names.
+    FileHandle open(const std::string& location, const std::string& what, uint64_t& bytes) const;
+
+  private:
+    std::string path_;
+    FileHandle fd_;
+};
+
 /// The data files of one model. The last one stays open.
 class ExternalFiles {
   public:
     /// With an empty `folder` every read is a ModelError.
-    explicit ExternalFiles(std::string folder) : folder_(std::move(folder)) {}
+    explicit ExternalFiles(std::string folder) : folder_path_(std::move(folder)) {}
 
     /// The `bytes` bytes of `range` as a tensor of U8. All checks precede the allocation.
     Tensor read(const ExternalRange& range, uint64_t bytes, const std::string& what);
@@ -64,8 +79,8 @@ class ExternalFiles {
   private:
     void open(const std::string& location, const std::string& what);
 
-    std::string folder_;
-    FileHandle folder_fd_;
+    std::string folder_path_;
+    std::optional<ModelFolder> folder_;
     std::string open_location_;
     FileHandle file_;
     uint64_t file_size_ = 0;
