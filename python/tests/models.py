@@ -34,12 +34,13 @@ def value(name, dtype, shape):
     return _field(1, name) + _field(2, _field(1, _field(1, dtype) + _field(2, dims)))
 
 
-def node(op, inputs, outputs, **attributes):
-    """A node; attributes are integers or graphs."""
+def node(op, inputs, outputs, domain="", **attributes):
+    """A node; attributes are integers, texts or (as bytes) graphs."""
     text = b"".join(_field(1, i) for i in inputs) + b"".join(_field(2, o) for o in outputs)
-    text += _field(3, f"{op}_{outputs[0]}") + _field(4, op)
+    text += _field(3, f"{op}_{outputs[0]}") + _field(4, op) + _field(7, domain)
     for name, a in attributes.items():
-        body = _field(3, a) + _field(20, 2) if isinstance(a, int) else _field(6, a) + _field(20, 5)
+        number, kind = (3, 2) if isinstance(a, int) else (4, 3) if isinstance(a, str) else (6, 5)
+        body = _field(number, a) + _field(20, kind)
         text += _field(5, _field(1, name) + body)
     return text
 
@@ -55,10 +56,11 @@ def graph(nodes, inputs, outputs, name="g"):
 
 
 def model(main, **info):
-    """The bytes of a file. `info`: opset, producer, domain, version, doc, metadata."""
+    """The bytes of a file. `info`: opset, domains, producer, domain, version, doc, metadata."""
     text = _field(1, 10 if info.get("opset", 17) > 20 else 8) + _field(2, info.get("producer", "test")) + _field(4, info.get("domain", ""))
     text += _field(5, info.get("version", 0)) + _field(6, info.get("doc", "")) + _field(7, main)
-    text += _field(8, _field(1, "") + _field(2, info.get("opset", 17)))
+    for name, version in {"": info.get("opset", 17), **info.get("domains", {})}.items():
+        text += _field(8, _field(1, name) + _field(2, version))
     for key, entry in info.get("metadata", {}).items():
         text += _field(14, _field(1, key) + _field(2, entry))
     return text

@@ -21,20 +21,20 @@ SHARED = os.path.join(os.path.dirname(__file__), "..", "..", "..", "shared", "mo
 NAME = execution_provider.get_ep_name()
 
 
-def session(path, intra=1, optimise=True, **options):
-    """A session with the provider before ONNX Runtime's own. `options`: the provider's."""
+def session(path, intra=1, optimise=True, entries=None, **options):
+    """A session with the provider before ONNX Runtime's own. `entries`: of its configuration. `options`: the provider's."""
     so = ort.SessionOptions()
     so.intra_op_num_threads = intra
     so.log_severity_level = 4
     so.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    for name, entry in (entries or {}).items():
+        so.add_session_config_entry(name, entry)
     if not optimise:
         so.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     given = {"threads": str(intra), "cache_folder": "none", **options}
     devices = [d for d in ort.get_ep_devices() if d.ep_name == NAME]
     so.add_provider_for_devices(devices, given)
-    s = ort.InferenceSession(path, so)
-    s.disable_fallback()
-    return s
+    return ort.InferenceSession(path, so, enable_fallback=0)
 
 
 def cpu_session(path):
@@ -42,6 +42,11 @@ def cpu_session(path):
     so.intra_op_num_threads = 1
     so.log_severity_level = 4
     return ort.InferenceSession(path, so, providers=["CPUExecutionProvider"])
+
+
+# ONNX Runtime 1.23 does not say which provider has a node, and does not distinguish subgraphs.
+HAS_ASSIGNMENT = ort is not None and hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
+needs_assignment = unittest.skipUnless(HAS_ASSIGNMENT, "this ONNX Runtime does not say which provider has a node")
 
 
 def taken(s):
@@ -90,6 +95,12 @@ class ExecutionProvider(unittest.TestCase):
     def setUpClass(cls):
         execution_provider.register()
 
+    def assert_parts(self, s, parts, others=0):
+        """The provider has so many parts of a session, and others have so many nodes."""
+        if HAS_ASSIGNMENT:
+            ours, left = taken(s)
+            self.assertEqual((len(ours), left), (parts, others))
+
     def zoo(self):
         yield models.zoo("mlp", "batch=0")
         yield models.zoo("resnet18", "size=64")
@@ -100,8 +111,7 @@ class ExecutionProvider(unittest.TestCase):
         for path in self.zoo():
             with self.subTest(path):
                 s, reference = session(path), cpu_session(path)
-                ours, others = taken(s)
-                self.assertEqual((len(ours), others), (1, 0))
+                self.assert_parts(s, 1)
                 for size in (1, 5):
                     feeds = inputs_of(reference, size)
                     assert_close(self, s.run(None, feeds), reference.run(None, feeds))
@@ -117,6 +127,7 @@ class ExecutionProvider(unittest.TestCase):
                 for a, b in zip(s.run(None, feeds), own.run(None, feeds)):
                     self.assertEqual(a.tobytes(), b.tobytes())
 
+    @needs_assignment
     def test_any_part_of_a_model_may_be_left_to_onnxruntime(self):
         path = models.zoo("bert_tiny", "seq=0")
         reference = cpu_session(path)
@@ -134,8 +145,8 @@ class ExecutionProvider(unittest.TestCase):
     def test_operators_are_excluded_by_name(self):
         path = models.zoo("mlp", "batch=0")
         s = session(path, exclude="Relu")
-        ours, others = taken(s)
-        self.assertGreater(others, 0)
+        if HAS_ASSIGNMENT:
+            self.assertGreater(taken(s)[1], 0)
         feeds = inputs_of(s, 2)
         assert_close(self, s.run(None, feeds), cpu_session(path).run(None, feeds))
 
@@ -144,12 +155,13 @@ class ExecutionProvider(unittest.TestCase):
         feeds = {"count": np.array(3, np.int64), "x": np.array([1, -2, 3, -4], np.float32)}
         for exclude, parts in (("", 1), ("Loop", 0)):
             s = session(data, exclude=exclude)
-            self.assertEqual(len(taken(s)[0]), parts)
+            if HAS_ASSIGNMENT:
+                self.assertEqual(len(taken(s)[0]), parts)
             np.testing.assert_array_equal(s.run(None, feeds)[0], -feeds["x"])
 
     def test_shapes_may_depend_on_the_data(self):
         s = session(models.nonzero())
-        self.assertEqual(len(taken(s)[0]), 1)
+        self.assert_parts(s, 1)
         for x in ([0, 1, 0, 2], [0, 0], [1]):
             np.testing.assert_array_equal(s.run(None, {"x": np.array(x, np.float32)})[0], [np.nonzero(x)[0]])
 
@@ -168,9 +180,9 @@ class ExecutionProvider(unittest.TestCase):
             opset=21,
         )
         feeds = {"x": np.array([-9, -1.2, 0.4, 3], np.float32), "s": np.array(0.5, np.float32)}
-        for exclude, parts in (("", ([2], 0)), ("DequantizeLinear", ([], 2))):
+        for exclude, parts in (("", (1, 0)), ("DequantizeLinear", (0, 2))):
             s = session(data, optimise=False, exclude=exclude)
-            self.assertEqual(taken(s), parts)
+            self.assert_parts(s, *parts)
             np.testing.assert_array_equal(s.run(None, feeds)[0], np.array([-4, -1, 0.5, 3], np.float32))
 
     def test_threads_run_one_session_at_the_same_time(self):
@@ -203,6 +215,15 @@ class ExecutionProvider(unittest.TestCase):
         several.run(None, inputs_of(several, 1))
         self.assertEqual(len(os.listdir("/proc/self/task")), before)
         del s
+
+    def test_a_run_that_is_terminated_leaves_the_session_usable(self):
+        s = session(models.sum_and_relu())
+        feeds = {"x": np.ones((1, 3), np.float32), "y": np.ones((1, 3), np.float32)}
+        options = ort.RunOptions()
+        options.terminate = True
+        with self.assertRaisesRegex(Exception, "terminate"):
+            s.run(["sum"], feeds, options)
+        np.testing.assert_array_equal(s.run(["sum"], feeds)[0], 2 * np.ones((1, 3)))
 
     def test_misspelled_options_are_refused(self):
         for options, text in (
@@ -241,9 +262,7 @@ class ExecutionProvider(unittest.TestCase):
             with self.subTest(name):
                 path = os.path.join(SHARED, name, "model.onnx")
                 self.assertTrue(glob.glob(os.path.join(SHARED, name, "test_data_set_*")))
-                s = session(path)
-                ours, others = taken(s)
-                self.assertEqual((len(ours), others), (1, 0))
+                self.assert_parts(session(path), 1)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ void load_graphs(Api& a, const Table& t) {
     t.load(a.value_is_required_input, 328);
     t.load(a.value_is_constant_initializer, 331);
     t.load(a.value_is_from_outer_scope, 332);
+    t.load(a.graph_model_path, 334);
     t.load(a.graph_ir_version, 335);
     t.load(a.graph_opset_count, 336);
     t.load(a.graph_opsets, 337);
@@ -73,6 +74,15 @@ void load_graphs(Api& a, const Table& t) {
     t.load(a.node_subgraphs, 366);
 }
 
+void load_new_nodes(Api& a, const Table& t) {
+    t.load(a.create_op_attr, 211);
+    t.load(a.release_op_attr, 212);
+    t.load(a.release_node, 286);
+    const void* (*get_model_editor_api)() = nullptr;
+    t.load(get_model_editor_api, 291);
+    Table(get_model_editor_api()).load(a.create_node, 6);
+}
+
 void load_runs(Api& a, const Table& t) {
     t.load(a.context_input_count, 88);
     t.load(a.context_input, 90);
@@ -98,12 +108,14 @@ Api::Api(const OrtApiBase& base) {
     t.load(hardware_device_type, 307);
     load_types_and_values(*this, t);
     load_graphs(*this, t);
+    load_new_nodes(*this, t);
     load_runs(*this, t);
     // An ONNX Runtime prints an error if it is asked for a later version than its own, so it is asked for its own.
     int major = 0, minor = 0;
     std::sscanf(base.get_version(), "%d.%d", &major, &minor);
     has_shape = nullptr;
-    if (major > 1 || minor >= 24) Table(base.get_api(24)).load(has_shape, 390);
+    has_subgraphs = major > 1 || minor >= 24;
+    if (has_subgraphs) Table(base.get_api(24)).load(has_shape, 390);
 
     const void* (*get_ep_api)() = nullptr;
     t.load(get_ep_api, 317);

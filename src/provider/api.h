@@ -56,10 +56,13 @@ enum class AttributeKind : int {
     Tensor = 8
 };
 
+/// OrtCompiledModelCompatibility
+enum class Compatibility : int { Optimal = 1, Unsupported = 3 };
+
 /// Which nodes become one node.
 struct FusionOptions {
     uint32_t version = kVersion;
-    bool drop_constant_initializers = true;  ///< the fused node has its own copy of them
+    bool drop_constant_initializers = true;  ///< they are no inputs of the fused node
 };
 
 struct Factory;
@@ -75,6 +78,10 @@ class ApiError : public std::runtime_error {
 struct Api {
     /// Throws ApiError if this ONNX Runtime is older than 1.23.
     explicit Api(const OrtApiBase& base);
+
+    /// ONNX Runtime 1.23 does not distinguish subgraphs: they have no parent, and its names for regions of two graphs
+    /// are the same.
+    bool has_subgraphs = false;
 
     OrtStatus* (*create_status)(int code, const char* message);
     const char* (*get_error_message)(const OrtStatus*);
@@ -103,6 +110,7 @@ struct Api {
     void (*release_value)(OrtValue*);
 
     // Graphs. Functions that fill an array take its size, which the function `..._count` returns.
+    OrtStatus* (*graph_model_path)(const OrtGraph*, const char** path);
     OrtStatus* (*graph_ir_version)(const OrtGraph*, int64_t* version);
     OrtStatus* (*graph_opset_count)(const OrtGraph*, size_t* count);
     OrtStatus* (*graph_opsets)(const OrtGraph*, const char** domains, int64_t* versions, size_t count);
@@ -137,6 +145,15 @@ struct Api {
     OrtStatus* (*value_is_constant_initializer)(const OrtValueInfo*, bool* is);
     OrtStatus* (*value_is_required_input)(const OrtValueInfo*, bool* is);  ///< of the model
     OrtStatus* (*value_is_from_outer_scope)(const OrtValueInfo*, bool* is);
+
+    // New nodes.
+    OrtStatus* (*create_op_attr)(const char* name, const void* data, int count, int type, OrtOpAttr**);
+    void (*release_op_attr)(OrtOpAttr*);
+    /// Copies the attributes.
+    OrtStatus* (*create_node)(const char* op, const char* domain, const char* name, const char* const* inputs,
+                              size_t input_count, const char* const* outputs, size_t output_count,
+                              OrtOpAttr** attributes, size_t attribute_count, OrtNode**);
+    void (*release_node)(OrtNode*);
 
     // A run.
     OrtStatus* (*context_input_count)(const OrtKernelContext*, size_t* count);

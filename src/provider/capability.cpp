@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/lowering.h"
+#include "provider/context_node.h"
 #include "provider/partition.h"
 
 namespace tilewright::provider {
@@ -32,6 +33,28 @@ bool is_exchangeable(const DeclaredType& type) {
         default:
             return true;
     }
+}
+
+bool is_excluded(const Api& api, const Settings& settings, const OrtNode* node) {
+    const auto has = [&](const char* name) {
+        return std::find(settings.excluded.begin(), settings.excluded.end(), name) != settings.excluded.end();
+    };
+    return has(api.get<const char*>(api.node_operator, node)) || has(api.get<const char*>(api.node_name, node));
+}
+
+/// Each EPContext node is a region. What is beside them was left to ONNX Runtime when they were made.
+Capability compiled_regions(const Api& api, const OrtGraph* graph, const Settings& settings) {
+    Capability out;
+    for (const OrtNode* n : api.list(api.graph_node_count, api.graph_nodes, graph)) {
+        ++out.nodes;
+        if (is_context_node(api, n) && !is_excluded(api, settings, n))
+            out.regions.push_back({{n}, {}, {}, true});
+        else
+            out.refused.push_back(fmt::format("node '{}' ({}): the model was compiled without it",
+                                              api.get<const char*>(api.node_name, n),
+                                              api.get<const char*>(api.node_operator, n)));
+    }
+    return out;
 }
 
 class Search {
@@ -100,10 +123,8 @@ class Search {
     }
 
     void exclude() {
-        const std::set<std::string> excluded(settings_.excluded.begin(), settings_.excluded.end());
         for (size_t i = 0; i < nodes_.size(); ++i)
-            if (excluded.count(text(api_.node_operator, i)) != 0 || excluded.count(text(api_.node_name, i)) != 0)
-                reasons_[i] = "the option 'exclude' names it";
+            if (is_excluded(api_, settings_, nodes_[i].node)) reasons_[i] = "the option 'exclude' names it";
     }
 
     Region region_of(const std::vector<size_t>& group) const {
@@ -197,7 +218,8 @@ class Search {
 }  // namespace
 
 Capability capability_of(const Api& api, const OrtGraph* graph, const Settings& settings) {
-    return Search(api, graph, settings).run();
+    Capability compiled = compiled_regions(api, graph, settings);
+    return compiled.regions.empty() ? Search(api, graph, settings).run() : compiled;
 }
 
 }  // namespace tilewright::provider

@@ -15,8 +15,8 @@ struct Capability {
     std::vector<std::string> refused;  ///< "node 'a' (NonMaxSuppression): reason"
 };
 
-/// Regions of nodes that can be compiled, as few and as large as partition() makes them, with tensors at their borders.
-/// What is not taken, and why, is in `refused`. Throws ApiError.
+/// The model's EPContext nodes, if there are any. Else regions of nodes that can be compiled, as few and as large as
+/// partition() makes them, with tensors at their borders. What is not taken, and why, is in `refused`. Throws ApiError.
 Capability capability_of(const Api& api, const OrtGraph* graph, const Settings& settings);
 
 }  // namespace tilewright::provider

@@ -9,15 +9,16 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "artifact/model_file.h"
 #include "base/error.h"
 #include "compile/kept_models.h"
 #include "ops/lowering.h"
 #include "provider/api.h"
 #include "provider/capability.h"
+#include "provider/context_node.h"
 #include "provider/read_graph.h"
 #include "provider/runner.h"
 #include "provider/settings.h"
@@ -43,8 +44,9 @@ struct Ep {
     OrtStatus* (*compile)(Ep*, const OrtGraph** graphs, const OrtNode** fused, size_t count, ComputeInfo** infos,
                           OrtNode** context_nodes) = nullptr;
     void (*release_compute_infos)(Ep*, ComputeInfo**, size_t count) = nullptr;
-    /// Preferred layout, dynamic options, begin and end of runs, allocators, streams, compatibility.
-    void* optional[8] = {};
+    /// Preferred layout, dynamic options, begin and end of runs, allocators, streams.
+    void* optional[7] = {};
+    const char* (*get_compatibility)(Ep*, const OrtGraph*) = nullptr;
 };
 
 /// OrtEpFactory: makes providers.
@@ -59,7 +61,8 @@ struct Factory {
     void (*release_ep)(Factory*, Ep*) = nullptr;
     uint32_t (*get_vendor_id)(const Factory*) = nullptr;
     const char* (*get_version)(const Factory*) = nullptr;
-    void* compatibility = nullptr;
+    OrtStatus* (*validate_compatibility)(Factory*, const OrtHardwareDevice* const* devices, size_t count,
+                                         const char* text, int* compatibility) = nullptr;
     void* create_allocator = nullptr;
     void* release_allocator = nullptr;
     /// Optional by its documentation, but ONNX Runtime 1.32 calls both.
@@ -69,8 +72,6 @@ struct Factory {
 };
 
 namespace {
-
-constexpr const char* kName = "TilewrightExecutionProvider";
 
 /// Runs `body`, and returns what it throws as a status.
 template <class F>
@@ -88,11 +89,8 @@ OrtStatus* guarded(const Api& api, F&& body) noexcept {
     }
 }
 
-/// The session's entries "ep.tilewrightexecutionprovider.NAME", by NAME.
-std::map<std::string, std::string> options_of(const Api& api, const OrtSessionOptions* session) {
-    std::string prefix = fmt::format("ep.{}.", kName);
-    std::transform(prefix.begin(), prefix.end(), prefix.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+/// The session's configuration entries.
+std::map<std::string, std::string> entries_of(const Api& api, const OrtSessionOptions* session) {
     const std::unique_ptr<OrtKeyValuePairs, void (*)(OrtKeyValuePairs*)> pairs(
         api.get<OrtKeyValuePairs*>(api.get_session_config_entries, session), api.release_key_value_pairs);
     const char* const* keys = nullptr;
@@ -100,14 +98,25 @@ std::map<std::string, std::string> options_of(const Api& api, const OrtSessionOp
     size_t count = 0;
     api.get_key_value_pairs(pairs.get(), &keys, &values, &count);
     std::map<std::string, std::string> out;
-    for (size_t i = 0; i < count; ++i)
-        if (std::string_view(keys[i]).starts_with(prefix)) out[keys[i] + prefix.size()] = values[i];
+    for (size_t i = 0; i < count; ++i) out[keys[i]] = values[i];
+    return out;
+}
+
+/// The entries "ep.tilewrightexecutionprovider.NAME", by NAME.
+std::map<std::string, std::string> options_in(const std::map<std::string, std::string>& entries) {
+    std::string prefix = fmt::format("ep.{}.", kName);
+    std::transform(prefix.begin(), prefix.end(), prefix.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::map<std::string, std::string> out;
+    for (const auto& [name, value] : entries)
+        if (name.starts_with(prefix)) out[name.substr(prefix.size())] = value;
     return out;
 }
 
 struct RegionInfo : ComputeInfo {
     const Api& api;
     Runner runner;
+    bool runs_here = true;  ///< false: compiled for other CPUs (the option isa)
 
     RegionInfo(const Api& a, std::shared_ptr<const CompiledModel> model, int threads)
         : api(a), runner(a, std::move(model), threads) {
@@ -117,31 +126,58 @@ struct RegionInfo : ComputeInfo {
         };
         compute = [](ComputeInfo* self, void*, OrtKernelContext* context) {
             auto& r = *static_cast<RegionInfo*>(self);
-            return guarded(r.api, [&] { r.runner.run(context); });
+            return guarded(r.api, [&] {
+                if (!r.runs_here) throw ApiError("the region is compiled for instructions that this CPU does not have");
+                r.runner.run(context);
+            });
         };
         release_state = [](ComputeInfo*, void*) {};
     }
 };
 
+/// A region, and the EPContext node for it if there is to be one.
+struct Compiled {
+    std::unique_ptr<RegionInfo> info;
+    std::unique_ptr<OrtNode, void (*)(OrtNode*)> node;
+};
+
+bool reads_outer_values(const Api& api, const OrtGraph* graph) {
+    for (const OrtNode* n : api.list(api.graph_node_count, api.graph_nodes, graph))
+        for (const OrtValueInfo* v : api.list(api.node_input_count, api.node_inputs, n))
+            if (v != nullptr && api.get<bool>(api.value_is_from_outer_scope, v)) return true;
+    return false;
+}
+
 struct Provider : Ep {
     const Api& api;
     const OrtLogger* logger;
     Settings settings;
+    ContextSettings context;
+    std::string compatibility;  ///< of the regions that were compiled
+    bool has_regions = false;   ///< one is taken
+    size_t compiled_count = 0;  ///< regions
 
-    Provider(const Api& a, const OrtLogger* l, Settings s) : api(a), logger(l), settings(std::move(s)) {
+    Provider(const Api& a, const OrtLogger* l, Settings s, ContextSettings c)
+        : api(a), logger(l), settings(std::move(s)), context(std::move(c)) {
         get_name = [](const Ep*) { return kName; };
         get_capability = [](Ep* self, const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
             auto& p = *static_cast<Provider*>(self);
             return guarded(p.api, [&] { p.report_capability(graph, support); });
         };
         compile = [](Ep* self, const OrtGraph** graphs, const OrtNode** fused, size_t count, ComputeInfo** infos,
-                     OrtNode**) {
+                     OrtNode** context_nodes) {
             auto& p = *static_cast<Provider*>(self);
             return guarded(p.api, [&] {
-                std::vector<std::unique_ptr<RegionInfo>> made;
+                std::vector<Compiled> made;
                 for (size_t i = 0; i < count; ++i) made.push_back(p.compiled(graphs[i], fused[i]));
-                for (size_t i = 0; i < count; ++i) infos[i] = made[i].release();
+                for (size_t i = 0; i < count; ++i) {
+                    infos[i] = made[i].info.release();
+                    if (made[i].node) context_nodes[i] = made[i].node.release();
+                }
             });
+        };
+        get_compatibility = [](Ep* self, const OrtGraph*) -> const char* {
+            return static_cast<Provider*>(self)->compatibility.c_str();
         };
         release_compute_infos = [](Ep*, ComputeInfo** infos, size_t count) {
             for (size_t i = 0; i < count; ++i) delete static_cast<RegionInfo*>(infos[i]);
@@ -155,18 +191,22 @@ struct Provider : Ep {
             api.release_status(failed);
     }
 
-    /// Subgraphs of control flow are taken with their node or not at all.
-    void report_capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support) const {
+    /// Subgraphs of control flow are taken with their node or not at all. Where they are not distinguished, one graph
+    /// is taken, which may be a subgraph.
+    void report_capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
         if (api.get<const OrtNode*>(api.graph_parent_node, graph) != nullptr) return;
+        if (!api.has_subgraphs && (has_regions || reads_outer_values(api, graph))) return;
         const Capability c = capability_of(api, graph, settings);
-        const FusionOptions fusion;
-        for (const Region& r : c.regions)
+        for (const Region& r : c.regions) {
+            const FusionOptions fusion{kVersion, !r.compiled};
             api.check(api.add_nodes_to_fuse(support, r.nodes.data(), r.nodes.size(), &fusion));
+            has_regions = true;
+        }
         for (const std::string& text : c.refused) log(kInfo, fmt::format("left to ONNX Runtime: {}", text));
         log(kInfo, fmt::format("{} of {} nodes in {} regions", c.nodes - c.refused.size(), c.nodes, c.regions.size()));
     }
 
-    std::unique_ptr<RegionInfo> compiled(const OrtGraph* graph, const OrtNode* fused) const {
+    Compiled compiled(const OrtGraph* graph, const OrtNode* fused) {
         Region region;
         region.nodes = api.list(api.graph_node_count, api.graph_nodes, graph);
         region.inputs = api.list(api.node_input_count, api.node_inputs, fused);
@@ -174,13 +214,28 @@ struct Provider : Ep {
         for (const auto* border : {&region.inputs, &region.outputs})
             if (std::find(border->begin(), border->end(), nullptr) != border->end())
                 throw ApiError("a fused node has an input or output that does not exist");
-        const Model model = read_region(api, graph, region, Constants::Copy);
-        return std::make_unique<RegionInfo>(api, compile_or_load(model, options_for(model)).model, settings.threads);
+        std::shared_ptr<const CompiledModel> model;
+        if (region.nodes.size() == 1 && is_context_node(api, region.nodes[0])) {
+            if (context.enabled) throw ApiError("ep.context_enable=1 is for models that are not compiled yet");
+            model = load_context_node(api, context, graph, region.nodes[0], fused);
+        } else {
+            const Model read = read_region(api, graph, region, Constants::Copy);
+            model = compile_or_load(read, options_for(read)).model;
+        }
+        Compiled out{std::make_unique<RegionInfo>(api, model, settings.threads), {nullptr, api.release_node}};
+        if (!settings.pipeline.compile.isa.empty())
+            out.info->runs_here = artifact::missing_features(model->impl().platform).empty();
+        if (context.enabled) {
+            out.node.reset(make_context_node(api, context, graph, fused, model, compiled_count++));
+            compatibility = compatibility_text(model->impl().platform);
+        }
+        return out;
     }
 
     /// A region may lack dimensions of the whole model.
     PipelineOptions options_for(const Model& model) const {
         PipelineOptions o = settings.pipeline;
+        o.compile.keep_objects = context.enabled;
         const std::vector<std::string> names = dimension_names(model);
         const auto is_missing = [&](const auto& entry) {
             return std::find(names.begin(), names.end(), entry.first) == names.end();
@@ -214,7 +269,15 @@ struct ProviderFactory : Factory {
         create_ep = [](Factory* self, const OrtHardwareDevice* const*, const OrtKeyValuePairs* const*, size_t,
                        const OrtSessionOptions* session, const OrtLogger* logger, Ep** ep) {
             const Api& a = static_cast<ProviderFactory*>(self)->api;
-            return guarded(a, [&] { *ep = new Provider(a, logger, settings_of(options_of(a, session))); });
+            return guarded(a, [&] {
+                const std::map<std::string, std::string> entries = entries_of(a, session);
+                *ep = new Provider(a, logger, settings_of(options_in(entries)), context_settings(entries));
+            });
+        };
+        validate_compatibility = [](Factory* self, const OrtHardwareDevice* const*, size_t, const char* text,
+                                    int* result) {
+            return guarded(static_cast<ProviderFactory*>(self)->api,
+                           [&] { *result = static_cast<int>(compatibility_of(text)); });
         };
         release_ep = [](Factory*, Ep* ep) { delete static_cast<Provider*>(ep); };
         create_data_transfer = [](Factory*, void** transfer) -> OrtStatus* {

@@ -53,6 +53,56 @@ DeclaredDim declared_dim(int64_t size, const char* name) {
     return name != nullptr ? import_detail::named_dim(name) : DeclaredDim();
 }
 
+std::optional<Tensor> tensor_of(const Api& api, const OrtValue* value, Constants constants) {
+    if (value == nullptr) return std::nullopt;
+    auto* info = api.get<OrtTensorTypeAndShapeInfo*>(api.get_tensor_info, value);
+    const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> release(
+        info, api.release_tensor_info);
+    const OrtTensorTypeAndShapeInfo* read = info;
+    const int type = api.get<int>(api.get_element_type, read);
+    if (!dtype_from_onnx(type)) return std::nullopt;
+    const Shape shape = api.list(api.get_dimension_count, api.get_dimensions, read);
+    const auto* data = api.get<const void*>(api.get_tensor_data, value);
+    std::shared_ptr<const void> owner;
+    if (constants == Constants::View) owner = std::shared_ptr<const void>(data, [](const void*) {});
+    return tensor_from_raw(type, shape, data, std::move(owner));
+}
+
+Attribute tensor_attribute(const Api& api, const OrtOpAttr* a) {
+    OrtValue* value = nullptr;
+    api.check(api.attribute_tensor(a, &value));
+    const std::unique_ptr<OrtValue, void (*)(OrtValue*)> release(value, api.release_value);
+    std::optional<Tensor> t = tensor_of(api, value, Constants::Copy);
+    if (!t)
+        model_error("attribute '{}' has elements that are not supported", api.get<const char*>(api.attribute_name, a));
+    return std::move(*t);
+}
+
+/// Absent for a subgraph.
+std::optional<Attribute> value_of(const Api& api, const OrtOpAttr* a) {
+    switch (static_cast<AttributeKind>(api.get<int>(api.attribute_type, a))) {
+        case AttributeKind::Int:
+            return number<int64_t>(api, a, AttributeKind::Int);
+        case AttributeKind::Ints:
+            return elements<int64_t>(api, a, AttributeKind::Ints);
+        case AttributeKind::Float:
+            return number<float>(api, a, AttributeKind::Float);
+        case AttributeKind::Floats:
+            return elements<float>(api, a, AttributeKind::Floats);
+        case AttributeKind::String: {
+            const std::vector<char> bytes = elements<char>(api, a, AttributeKind::String);
+            return std::string(bytes.begin(), bytes.end());
+        }
+        case AttributeKind::Strings:
+            return strings(elements<char>(api, a, AttributeKind::Strings));
+        case AttributeKind::Tensor:
+            return tensor_attribute(api, a);
+        case AttributeKind::Graph:
+            return std::nullopt;
+    }
+    model_error("attribute '{}' has a type that is not supported", api.get<const char*>(api.attribute_name, a));
+}
+
 class RegionReader {
   public:
     RegionReader(const Api& api, const OrtGraph* graph, Constants constants) : api_(api), constants_(constants) {
@@ -99,7 +149,7 @@ class RegionReader {
         for (const OrtValueInfo* v : api_.list(api_.node_output_count, api_.node_outputs, from))
             n.outputs.push_back(v == nullptr ? "" : api_.name(v));
         for (const OrtOpAttr* a : api_.list(api_.node_attribute_count, api_.node_attributes, from))
-            if (std::optional<Attribute> value = attribute(a))
+            if (std::optional<Attribute> value = value_of(api_, a))
                 n.attributes.emplace(api_.get<const char*>(api_.attribute_name, a), std::move(*value));
         add_subgraphs(n, from);
         return n;
@@ -109,43 +159,6 @@ class RegionReader {
         const std::string name = given.empty() ? fmt::format("{}_{}", op, position) : given;
         const int n = ++names_[name];
         return n == 1 ? name : fmt::format("{}#{}", name, n);
-    }
-
-    /// Absent for a subgraph.
-    std::optional<Attribute> attribute(const OrtOpAttr* a) const {
-        switch (static_cast<AttributeKind>(api_.get<int>(api_.attribute_type, a))) {
-            case AttributeKind::Int:
-                return number<int64_t>(api_, a, AttributeKind::Int);
-            case AttributeKind::Ints:
-                return elements<int64_t>(api_, a, AttributeKind::Ints);
-            case AttributeKind::Float:
-                return number<float>(api_, a, AttributeKind::Float);
-            case AttributeKind::Floats:
-                return elements<float>(api_, a, AttributeKind::Floats);
-            case AttributeKind::String: {
-                std::vector<char> bytes = elements<char>(api_, a, AttributeKind::String);
-                if (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();  // some versions of ONNX Runtime add one
-                return std::string(bytes.begin(), bytes.end());
-            }
-            case AttributeKind::Strings:
-                return strings(elements<char>(api_, a, AttributeKind::Strings));
-            case AttributeKind::Tensor:
-                return tensor_attribute(a);
-            case AttributeKind::Graph:
-                return std::nullopt;
-        }
-        model_error("attribute '{}' has a type that is not supported", api_.get<const char*>(api_.attribute_name, a));
-    }
-
-    Attribute tensor_attribute(const OrtOpAttr* a) const {
-        OrtValue* value = nullptr;
-        api_.check(api_.attribute_tensor(a, &value));
-        const std::unique_ptr<OrtValue, void (*)(OrtValue*)> release(value, api_.release_value);
-        std::optional<Tensor> t = tensor(value, Constants::Copy);
-        if (!t)
-            model_error("attribute '{}' has elements that are not supported",
-                        api_.get<const char*>(api_.attribute_name, a));
-        return std::move(*t);
     }
 
     void add_subgraphs(Node& n, const OrtNode* from) {
@@ -171,23 +184,8 @@ class RegionReader {
         Graph& owner = api_.get<bool>(api_.value_is_from_outer_scope, v) ? model_.graph : graph;
         const std::string name = api_.name(v);
         if (owner.initializers.count(name) != 0) return;
-        if (std::optional<Tensor> t = tensor(api_.get<const OrtValue*>(api_.value_initializer, v), constants_))
+        if (std::optional<Tensor> t = tensor_of(api_, api_.get<const OrtValue*>(api_.value_initializer, v), constants_))
             owner.initializers.emplace(name, std::move(*t));
-    }
-
-    std::optional<Tensor> tensor(const OrtValue* value, Constants constants) const {
-        if (value == nullptr) return std::nullopt;
-        auto* info = api_.get<OrtTensorTypeAndShapeInfo*>(api_.get_tensor_info, value);
-        const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> release(
-            info, api_.release_tensor_info);
-        const OrtTensorTypeAndShapeInfo* read = info;
-        const int type = api_.get<int>(api_.get_element_type, read);
-        if (!dtype_from_onnx(type)) return std::nullopt;
-        const Shape shape = api_.list(api_.get_dimension_count, api_.get_dimensions, read);
-        const auto* data = api_.get<const void*>(api_.get_tensor_data, value);
-        std::shared_ptr<const void> owner;
-        if (constants == Constants::View) owner = std::shared_ptr<const void>(data, [](const void*) {});
-        return tensor_from_raw(type, shape, data, std::move(owner));
     }
 
     const Api& api_;
@@ -226,6 +224,12 @@ DeclaredType declared_type(const Api& api, const OrtValueInfo* value) {
     out.shape.emplace();
     for (size_t d = 0; d < dims.size(); ++d) out.shape->push_back(declared_dim(dims[d], names[d]));
     return out;
+}
+
+std::optional<Attribute> attribute_of(const Api& api, const OrtNode* node, std::string_view name) {
+    for (const OrtOpAttr* a : api.list(api.node_attribute_count, api.node_attributes, node))
+        if (api.get<const char*>(api.attribute_name, a) == name) return value_of(api, a);
+    return std::nullopt;
 }
 
 Model read_region(const Api& api, const OrtGraph* graph, const Region& region, Constants constants) {

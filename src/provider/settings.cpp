@@ -55,6 +55,13 @@ void set_precision(Settings& s, const std::string& value) {
     s.pipeline.compile.precision = value == "bf16" ? Precision::BF16 : Precision::F32;
 }
 
+void set_isa_name(Settings& s, const std::string& value) {
+    const std::vector<std::string> names = selectable_isas();
+    if (std::find(names.begin(), names.end(), value) == names.end())
+        refuse("isa", value, fmt::format("{}", fmt::join(names, " or ")));
+    s.pipeline.compile.isa = value;
+}
+
 void set_orchestrator(Settings& s, const std::string& value) {
     if (value != "greedy" && value != "optimal") refuse("orchestrator", value, "greedy or optimal");
     s.pipeline.compile.orchestrator = value == "optimal" ? Orchestrator::Optimal : Orchestrator::Greedy;
@@ -87,6 +94,7 @@ const std::map<std::string, Set>& all_options() {
         {"threads", set_threads},
         {"numerics", set_numerics},
         {"precision", set_precision},
+        {"isa", set_isa_name},
         {"orchestrator", set_orchestrator},
         {"dims", set_dims},
         {"cache_folder", set_cache_folder},

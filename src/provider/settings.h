@@ -18,6 +18,7 @@ struct Settings {
 /// The options, by name without prefix:
 ///     threads       "4": threads that the code is planned for, and at most used
 ///     numerics      "default", "strict" or "fast"
+///     isa           "avx2", "avx512", ...: the instructions of EPContext models, which other CPUs can then load
 ///     precision     "f32" or "bf16"
 ///     orchestrator  "greedy" or "optimal"
 ///     dims          "batch=1;seq=1..512:8,64": sizes and ranges of the model's dynamic dimensions
