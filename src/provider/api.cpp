@@ -55,6 +55,7 @@ void load_graphs(Api& a, const Table& t) {
     t.load(a.graph_node_count, 344);
     t.load(a.graph_nodes, 345);
     t.load(a.graph_parent_node, 346);
+    t.load(a.node_id, 348);
     t.load(a.node_name, 349);
     t.load(a.node_operator, 350);
     t.load(a.node_domain, 351);
@@ -80,7 +81,9 @@ void load_new_nodes(Api& a, const Table& t) {
     t.load(a.release_node, 286);
     const void* (*get_model_editor_api)() = nullptr;
     t.load(get_model_editor_api, 291);
-    Table(get_model_editor_api()).load(a.create_node, 6);
+    const void* editor = get_model_editor_api();
+    if (editor == nullptr) throw ApiError("a minimal build of ONNX Runtime has no execution providers that compile");
+    Table(editor).load(a.create_node, 6);
 }
 
 void load_runs(Api& a, const Table& t) {

@@ -121,6 +121,7 @@ struct Api {
     OrtStatus* (*graph_node_count)(const OrtGraph*, size_t* count);
     OrtStatus* (*graph_nodes)(const OrtGraph*, const OrtNode** nodes, size_t count);
     OrtStatus* (*graph_parent_node)(const OrtGraph*, const OrtNode** node);  ///< null for a model's graph
+    OrtStatus* (*node_id)(const OrtNode*, size_t* id);  ///< of its graph; in the order of a file's nodes
     OrtStatus* (*node_name)(const OrtNode*, const char** name);
     OrtStatus* (*node_operator)(const OrtNode*, const char** name);
     OrtStatus* (*node_domain)(const OrtNode*, const char** domain);

@@ -61,7 +61,7 @@ class Search {
   public:
     Search(const Api& api, const OrtGraph* graph, const Settings& settings)
         : api_(api), graph_(graph), settings_(settings) {
-        for (const OrtNode* n : api.list(api.graph_node_count, api.graph_nodes, graph)) nodes_.push_back(info_of(n));
+        for (const OrtNode* n : nodes_of(api, graph)) nodes_.push_back(info_of(n));
         for (const OrtValueInfo* v : api.list(api.graph_output_count, api.graph_outputs, graph))
             if (v != nullptr) needed_.insert(api.name(v));
         link();

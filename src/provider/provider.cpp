@@ -208,7 +208,7 @@ struct Provider : Ep {
 
     Compiled compiled(const OrtGraph* graph, const OrtNode* fused) {
         Region region;
-        region.nodes = api.list(api.graph_node_count, api.graph_nodes, graph);
+        region.nodes = nodes_of(api, graph);
         region.inputs = api.list(api.node_input_count, api.node_inputs, fused);
         region.outputs = api.list(api.node_output_count, api.node_outputs, fused);
         for (const auto* border : {&region.inputs, &region.outputs})

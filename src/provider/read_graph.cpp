@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "graph/import_tensor.h"
 #include "graph/import_type.h"
+#include "provider/order.h"
 
 namespace tilewright::provider {
 
@@ -168,7 +169,7 @@ class RegionReader {
         if (count > 0) api_.check(api_.node_subgraphs(from, graphs.data(), count, attributes.data()));
         for (size_t i = 0; i < count; ++i) {
             Region all;
-            all.nodes = api_.list(api_.graph_node_count, api_.graph_nodes, graphs[i]);
+            all.nodes = nodes_of(api_, graphs[i]);
             all.inputs = api_.list(api_.graph_input_count, api_.graph_inputs, graphs[i]);
             all.outputs = api_.list(api_.graph_output_count, api_.graph_outputs, graphs[i]);
             auto body = std::make_shared<Graph>();
@@ -195,6 +196,31 @@ class RegionReader {
 };
 
 }  // namespace
+
+std::vector<const OrtNode*> nodes_of(const Api& api, const OrtGraph* graph) {
+    const std::vector<const OrtNode*> nodes = api.list(api.graph_node_count, api.graph_nodes, graph);
+    std::map<std::string, size_t> writer;
+    std::vector<size_t> ids;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+        ids.push_back(api.get<size_t>(api.node_id, nodes[i]));
+        for (const OrtValueInfo* v : api.list(api.node_output_count, api.node_outputs, nodes[i]))
+            if (v != nullptr) writer[api.name(v)] = i;
+    }
+    std::vector<std::vector<size_t>> producers(nodes.size());
+    for (size_t i = 0; i < nodes.size(); ++i) {
+        const auto add = [&](const std::vector<const OrtValueInfo*>& reads) {
+            for (const OrtValueInfo* v : reads)
+                if (const auto w = v == nullptr ? writer.end() : writer.find(api.name(v)); w != writer.end())
+                    producers[i].push_back(w->second);
+        };
+        add(api.list(api.node_input_count, api.node_inputs, nodes[i]));
+        add(api.list(api.node_implicit_input_count, api.node_implicit_inputs, nodes[i]));
+    }
+    std::vector<const OrtNode*> out;
+    for (const size_t i : topological_order(producers, ids)) out.push_back(nodes[i]);
+    if (out.size() != nodes.size()) throw ApiError("a graph has a cycle");
+    return out;
+}
 
 DeclaredType declared_type(const Api& api, const OrtValueInfo* value) {
     DeclaredType out;

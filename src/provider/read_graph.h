@@ -26,6 +26,10 @@ enum class Constants : uint8_t {
     Copy
 };
 
+/// A graph's nodes in topological order; where there is a choice, as in the model's file. Plans and so the last bits of
+/// results follow this order, and ONNX Runtime's own differs from the file's.
+std::vector<const OrtNode*> nodes_of(const Api& api, const OrtGraph* graph);
+
 /// What ONNX Runtime declares of a value. The shape is absent if its rank is unknown. ONNX Runtime 1.23 does not
 /// distinguish this from a scalar: there it is taken for a scalar if the model declares the value as an input.
 DeclaredType declared_type(const Api& api, const OrtValueInfo* value);
