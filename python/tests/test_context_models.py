@@ -190,6 +190,20 @@ class ContextModels(unittest.TestCase):
         context_session(self.write("two.onnx", models.sum_and_relu()), self.path("two_ctx.onnx"))
         self.refused(self.write("count.onnx", context_node("two_ctx_0.so", 0)), "has 1 values, and was compiled with 2")
 
+    def test_their_metadata_says_where_they_can_be_loaded(self):
+        from onnxruntime.capi import _pybind_state as capi
+
+        keys = session(self.compiled_relu()).get_modelmeta().custom_metadata_map
+        devices = [d for d in ort.get_ep_devices() if d.ep_name == NAME]
+        fits = capi.OrtCompiledModelCompatibility
+        good = keys["ep_compatibility_info." + NAME]
+        self.assertEqual(capi.get_model_compatibility_for_ep_devices(devices, good), fits.EP_SUPPORTED_OPTIMAL)
+        other_version, other_cpu = good.replace("version=", "version=9"), good.replace("arch=", "arch=no")
+        for text in (other_version, other_cpu, good + ",no-such-feature", "x"):
+            with self.subTest(text):
+                found = capi.get_model_compatibility_for_ep_devices(devices, text)
+                self.assertEqual(found, fits.EP_UNSUPPORTED)
+
     def test_they_are_not_compiled_again(self):
         with self.assertRaises(Exception):
             context_session(self.compiled_relu(), self.path("again.onnx"))

@@ -210,7 +210,8 @@ std::string compatibility_text(const Platform& platform) {
 Compatibility compatibility_of(const std::string& text) {
     Platform platform;
     platform.arch = field(text, "arch");
-    for (const std::string_view feature : split(field(text, "features"), ',')) platform.features.emplace_back(feature);
+    for (const std::string_view feature : split(field(text, "features"), ','))
+        if (!feature.empty()) platform.features.emplace_back(feature);
     const bool fits = field(text, "version") == version_text() && platform.arch == kHostArch &&
                       artifact::missing_features(platform).empty();
     return fits ? Compatibility::Optimal : Compatibility::Unsupported;
