@@ -2,10 +2,17 @@
 """ONNX Runtime with TilewrightExecutionProvider beside our own session and ONNX Runtime alone.
 
 usage: PYTHONPATH=build/python build/venv/bin/python bench/execution_provider.py MODEL.onnx... [--threads 1,2] [--json FILE]
+       ... bench/execution_provider.py MODEL.onnx... --check
 
-The three run in turns, with random inputs. Prints medians in milliseconds, the regions that the provider takes, the nodes that it leaves, and the largest difference from ONNX Runtime
-in parts of the output's standard deviation. Exit status 1 if the provider takes more than 3 % and more than 20 us longer
-than our own session, as the bar is.
+The three run in turns, with random inputs. Prints medians in milliseconds, the regions that the provider takes, the
+nodes that it leaves, and the largest difference from ONNX Runtime in parts of the output's standard deviation. Exit
+status 1 if the provider takes more than 3 % and more than 20 us longer than our own session, as the bar is.
+
+--check takes no times. It compares the provider's results with our own session's, bit for bit, and those of the model's
+EPContext model as well; without ONNX Runtime's optimisations, which change the graph. Exit status 1 if they differ or
+a model is not one region. Inputs are those of test_data_set_0 beside model.onnx, which the package onnx reads, or random
+ones. Weights that a file lists among its inputs are no constants for a provider: such models may
+differ by roundings.
 """
 
 import argparse
@@ -13,6 +20,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -42,6 +50,65 @@ def difference(ours, theirs):
     return worst
 
 
+def name_of(path):
+    return os.path.basename(os.path.dirname(path)) if path.endswith("model.onnx") else os.path.basename(path)
+
+
+def assignment(session):
+    """The provider's regions, and the nodes that others have."""
+    parts = session.get_provider_graph_assignment_info()
+    name = execution_provider.get_ep_name()
+    return sum(p.ep_name == name for p in parts), sum(len(p.get_nodes()) for p in parts if p.ep_name != name)
+
+
+def plain_session(path, threads, entries):
+    """A session with the provider and without ONNX Runtime's optimisations."""
+    o = options(threads)
+    o.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for key, value in entries.items():
+        o.add_session_config_entry(key, value)
+    providers = [(execution_provider.get_ep_name(), {"threads": str(threads)}), "CPUExecutionProvider"]
+    return ort.InferenceSession(path, o, providers=providers, enable_fallback=0)
+
+
+def feeds_of(path, session):
+    """The inputs of test_data_set_0, or random ones."""
+    data = os.path.join(os.path.dirname(path), "test_data_set_0")
+    if not os.path.isdir(data):
+        return random_feeds(session)
+    import onnx
+
+    feeds = {}
+    for i, io in enumerate(session.get_inputs()):
+        with open(os.path.join(data, f"input_{i}.pb"), "rb") as f:
+            feeds[io.name] = onnx.numpy_helper.to_array(onnx.TensorProto.FromString(f.read()))
+    return feeds
+
+
+def check(path, threads):
+    """Whether the provider does as our own session; prints a line."""
+    own = tw.compile(path, threads=threads)
+    feeds = feeds_of(path, own)
+    expected = own.run(None, feeds)
+    with tempfile.TemporaryDirectory() as folder:
+        context = os.path.join(folder, "context.onnx")
+        session = plain_session(path, threads, {"ep.context_enable": "1", "ep.context_file_path": context})
+        exact = not session.get_overridable_initializers()
+        regions, left = assignment(session)
+        results = {"provider": session.run(None, feeds)}
+        del session
+        results["EPContext"] = plain_session(context, threads, {}).run(None, feeds)
+    good, words = (regions, left) == (1, 0), []
+    for name, outputs in results.items():
+        same = all((a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes()) for a, b in zip(outputs, expected))
+        by = difference(outputs, expected)
+        good &= same or (not exact and by < 1e-4)
+        words.append(f"{name} {'equal' if same else f'differs by {by:.1e}'}")
+    note = "" if exact else " (weights are inputs)"
+    print(f"{name_of(path)[:24]:24} {threads:7} {regions:8} {left:5}  {', '.join(words)}{note}", flush=True)
+    return good
+
+
 def measure(path, threads):
     name = execution_provider.get_ep_name()
     own = tw.compile(path, threads=threads)
@@ -64,10 +131,8 @@ def measure(path, threads):
                 s.run(None, feeds)
                 block.append(1e3 * (time.perf_counter() - start))
             times[k].append(statistics.median(block))
-    parts = runs["provider"].get_provider_graph_assignment_info()
     result = {k: statistics.median(t) for k, t in times.items()}
-    result["regions"] = sum(p.ep_name == name for p in parts)
-    result["left"] = sum(len(p.get_nodes()) for p in parts if p.ep_name != name)
+    result["regions"], result["left"] = assignment(runs["provider"])
     result["difference"] = difference(outputs["provider"], outputs["onnxruntime"])
     return result
 
@@ -77,15 +142,20 @@ def main():
     p.add_argument("models", nargs="+")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--json")
+    p.add_argument("--check", action="store_true", help="compare results, and take no times")
     a = p.parse_args()
     execution_provider.register()
     print(f"ONNX Runtime {ort.__version__}, Tilewright {tw.__version__}")
+    thread_counts = [int(t) for t in a.threads.split(",")]
+    if a.check:
+        print(f"{'model':24} threads  regions  left  results")
+        return 0 if all([check(path, threads) for path in a.models for threads in thread_counts]) else 1
     print(f"{'model':24} threads  own ms  provider  onnxruntime  regions  left  difference")
     rows, slow = [], False
     for path in a.models:
-        for threads in (int(t) for t in a.threads.split(",")):
+        for threads in thread_counts:
             r = measure(path, threads)
-            name = os.path.basename(os.path.dirname(path)) if path.endswith("model.onnx") else os.path.basename(path)
+            name = name_of(path)
             late = r["provider"] - r["own"]
             slow |= late > 0.02 and late > 0.03 * r["own"]
             print(
