@@ -17,6 +17,7 @@
 #include "base/private_folder.h"
 #include "graph/import_external.h"
 #include "provider/read_graph.h"
+#include "runtime/missing_features.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright::provider {
@@ -75,7 +76,7 @@ std::string written_beside(const std::string& original, const ContextSettings& s
             "ep.context_embed_mode=1)");
     if (context.empty()) context = std::filesystem::path(original).replace_extension() += "_ctx";
     const std::string name = fmt::format("{}_{}.so", context.stem().string(), index);
-    artifact::write_model_file(model, {}, (context.parent_path() / name).string());
+    artifact::write_model_file({model}, {}, (context.parent_path() / name).string());
     return name;
 }
 
@@ -142,7 +143,7 @@ bool is_context_node(const Api& api, const OrtNode* node) {
 OrtNode* make_context_node(const Api& api, const ContextSettings& settings, const OrtGraph* graph, const OrtNode* fused,
                            const std::shared_ptr<const CompiledModel>& model, size_t index) {
     const std::string name = settings.prefix + api.get<const char*>(api.node_name, fused);
-    const std::string content = settings.embed ? artifact::model_file_bytes(model, {})
+    const std::string content = settings.embed ? artifact::model_file_bytes({model}, {})
                                                : written_beside(path_of(api, graph), settings, model, index);
     if (content.size() > INT_MAX)
         throw ApiError(
@@ -213,7 +214,7 @@ Compatibility compatibility_of(const std::string& text) {
     for (const std::string_view feature : split(field(text, "features"), ','))
         if (!feature.empty()) platform.features.emplace_back(feature);
     const bool fits = field(text, "version") == version_text() && platform.arch == kHostArch &&
-                      artifact::missing_features(platform).empty();
+                      missing_features(platform, host_features()).empty();
     return fits ? Compatibility::Optimal : Compatibility::Unsupported;
 }
 

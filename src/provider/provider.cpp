@@ -22,6 +22,7 @@
 #include "provider/read_graph.h"
 #include "provider/runner.h"
 #include "provider/settings.h"
+#include "runtime/missing_features.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright::provider {
@@ -224,7 +225,7 @@ struct Provider : Ep {
         }
         Compiled out{std::make_unique<RegionInfo>(api, model, settings.threads), {nullptr, api.release_node}};
         if (!settings.pipeline.compile.isa.empty())
-            out.info->runs_here = artifact::missing_features(model->impl().platform).empty();
+            out.info->runs_here = missing_features(model->impl().platform, host_features()).empty();
         if (context.enabled) {
             out.node.reset(make_context_node(api, context, graph, fused, model, compiled_count++));
             compatibility = compatibility_text(model->impl().platform);

@@ -28,6 +28,7 @@ enum class VectorIsa : uint8_t {
 std::string_view to_string(VectorIsa isa);  ///< "baseline", "avx2", ...
 std::optional<VectorIsa> vector_isa_from_string(std::string_view s);
 std::string_view llvm_name(VectorIsa isa);  ///< of the CPU that has it and nothing more: "x86-64-v3"
+
 /// An instruction set; `required` are the features that a CPU must have for it, `implied` all others of such CPUs.
 struct VectorIsaRow {
     VectorIsa isa;
