@@ -74,12 +74,13 @@ std::optional<Narrow> narrow_product(const Program& program, const Primitive& p)
 
 class Padder {
   public:
-    explicit Padder(Program program) : p_(std::move(program)) {}
+    Padder(Program program, const ProductFilter& may) : p_(std::move(program)), may_(may) {}
 
     Program run() {
         for (const PrimitiveId id : p_.primitives.ids()) {
             Primitive p = p_.primitives[id];
-            if (const auto found = narrow_product(p_, p)) split(p, *found);
+            if (!may_ || may_(p_, p))
+                if (const auto found = narrow_product(p_, p)) split(p, *found);
             all_.push_back(std::move(p));
         }
         p_.primitives = std::move(all_);
@@ -149,12 +150,13 @@ class Padder {
     }
 
     Program p_;
+    const ProductFilter& may_;
     IndexVector<PrimitiveId, Primitive> all_;
     std::map<std::pair<ValueId, size_t>, ValueId> made_;
 };
 
 }  // namespace
 
-Program pad_columns(Program program) { return Padder(std::move(program)).run(); }
+Program pad_columns(Program program, const ProductFilter& may) { return Padder(std::move(program), may).run(); }
 
 }  // namespace tilewright

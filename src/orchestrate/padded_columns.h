@@ -1,6 +1,7 @@
 #pragma once
 // Products with few columns, for matrix instructions of CPUs.
 
+#include "orchestrate/f32_products.h"
 #include "program/program.h"
 
 namespace tilewright {
@@ -11,6 +12,6 @@ namespace tilewright {
 ///
 ///     y[o,h,w] = sum(c < 32, i < 9, j < 9) x[c, h + i, w + j] * v[o,c,i,j] then acc + b[o], o < 3
 ///  -> p[o,h,w] = sum(c < 32, i < 9, j < 9) x[c, h + i, w + j] * v'[o,c,i,j], o < 16;   y[o,h,w] = p[o,h,w] + b[o]
-Program pad_columns(Program program);
+Program pad_columns(Program program, const ProductFilter& may = {});
 
 }  // namespace tilewright

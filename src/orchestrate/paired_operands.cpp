@@ -100,13 +100,14 @@ std::vector<Expr> as_index(const std::vector<size_t>& axes) {
 
 class Pairer {
   public:
-    explicit Pairer(const Program& program) : p_(program) {}
+    Pairer(const Program& program, const ProductFilter& may) : p_(program), may_(may) {}
 
     PairedOperands run() {
         PairedOperands out;
         for (const PrimitiveId id : p_.primitives.ids()) {
             Primitive p = p_.primitives[id];
-            if (const auto product = product_of(p_, p)) {
+            const auto product = !may_ || may_(p_, p) ? product_of(p_, p) : std::nullopt;
+            if (product) {
                 read_copies(p, *product);
                 out.products.emplace(PrimitiveId(static_cast<uint32_t>(all_.size())), product->left);
             }
@@ -190,11 +191,12 @@ class Pairer {
     }
 
     Program p_;
+    const ProductFilter& may_;
     IndexVector<PrimitiveId, Primitive> all_;
 };
 
 }  // namespace
 
-PairedOperands pair_operands(const Program& program) { return Pairer(program).run(); }
+PairedOperands pair_operands(const Program& program, const ProductFilter& may) { return Pairer(program, may).run(); }
 
 }  // namespace tilewright

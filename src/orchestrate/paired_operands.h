@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 
+#include "orchestrate/f32_products.h"
 #include "program/program.h"
 
 namespace tilewright {
@@ -20,6 +21,6 @@ struct PairedOperands {
 ///
 ///     s[h,m,n] = sum(k < 64) q[h,m,k] * t[h,n,k]
 ///  -> r[h, k // 2, n, k % 2] = t[h,n,k];  s[h,m,n] = sum(k < 64) q[h,m,k] * r[h, k // 2, n, k % 2]
-PairedOperands pair_operands(const Program& program);
+PairedOperands pair_operands(const Program& program, const ProductFilter& may = {});
 
 }  // namespace tilewright

@@ -72,7 +72,8 @@ struct NarrowProduct {
 struct Narrowing {
     DType type = DType::BF16;
     std::map<PrimitiveId, NarrowProduct> products;
-    bool results = true;  ///< also results of the products, whatever reads them
+    std::set<PrimitiveId> kept;  ///< products whose operands and results stay as they are
+    bool results = true;         ///< also results of the products, whatever reads them
     /// Whether a copy of an operand that others read in f32 pays.
     std::function<bool(const Program&, const Primitive&)> copies;
 };
@@ -85,25 +86,47 @@ class Narrower {
     Narrower(Program program, Narrowing how) : p_(std::move(program)), how_(std::move(how)) {}
 
     Program run(NarrowedOperands& report) {
+        keep_values();
         narrow_values();
         narrow_constants();
+        report_products();
         insert_copies();
-        for (const auto& [id, product] : how_.products) report_.products += product.data.empty() ? 0 : 1;
         report = report_;
         return std::move(p_);
     }
 
   private:
-    static bool is_copy(const TensorExpr& e) {
-        return e.reducer == Reducer::None && e.body[e.body.root()].op == ScalarOp::Access;
-    }
-
     /// Whether the reader computes as well from a rounded operand.
     bool tolerates(const Primitive& reader) const {
         const TensorExpr* e = reader.expr();
         if (e == nullptr) return false;
         if (e->reducer == Reducer::None || e->reducer == Reducer::Max || e->reducer == Reducer::Min) return true;
         return contraction(*e).has_value() || e->body[e->body.root()].op == ScalarOp::Access;
+    }
+
+    void report_products() {
+        for (const auto& [id, product] : how_.products) {
+            const Primitive& p = p_.primitives[id];
+            report_.products += product.data.empty() ? 0 : 1;
+            const ValueId result = p.outputs[0];
+            report_.rounded.push_back({p_.values[result].name, p.origin, !product.weights.empty(),
+                                       !product.data.empty(), p_.values[result].dtype == how_.type});
+        }
+    }
+
+    /// Finds the operands and results of the kept products, and what is only copied to such operands.
+    void keep_values() {
+        for (const PrimitiveId id : how_.kept) {
+            const Primitive& p = p_.primitives[id];
+            for (const ValueId v : p.inputs()) kept_.insert(v);
+            kept_.insert(p.outputs.begin(), p.outputs.end());
+            report_.kept.push_back({p_.values[p.outputs[0]].name, p.origin});
+        }
+        for (size_t i = p_.primitives.size(); i-- > 0;) {
+            const Primitive& p = p_.primitives[PrimitiveId(static_cast<uint32_t>(i))];
+            if (p.expr() == nullptr || !is_copy(*p.expr()) || kept_.count(p.outputs[0]) == 0) continue;
+            for (const ValueId v : p.inputs()) kept_.insert(v);
+        }
     }
 
     /// Sets the type of computed values: operands of the products and their results, then, from the last primitive to
@@ -113,7 +136,7 @@ class Narrower {
         const auto consumers = p_.consumers();
         const std::set<ValueId> outputs(p_.outputs.begin(), p_.outputs.end());
         const auto may = [&](ValueId v) {
-            return p_.values[v].dtype == DType::F32 && producers[v] && outputs.count(v) == 0 &&
+            return p_.values[v].dtype == DType::F32 && producers[v] && outputs.count(v) == 0 && kept_.count(v) == 0 &&
                    p_.primitives[producers[v]].expr() != nullptr;
         };
         std::set<ValueId> wanted;
@@ -227,23 +250,42 @@ class Narrower {
 
     Program p_;
     Narrowing how_;
+    std::set<ValueId> kept_;  ///< they stay in f32
     NarrowedOperands report_;
 };
 
 // --- CPUs
 
-Program narrow_on_tiles(Program program, NarrowedOperands& report) {
-    PairedOperands paired = pair_operands(gather_window_runs(pad_columns(std::move(program)), MatrixType::BF16));
+/// A sum of products of f32, but not one of squares.
+bool is_product(const TensorExpr& e) {
+    const auto c = contraction(e);
+    return c && c->type == DType::F32 && (!c->reads_plainly() || c->reads_two());
+}
+
+Program narrow_on_tiles(Program program, const F32Products& keep, NarrowedOperands& report) {
+    const auto may = [&](const Program& of, const Primitive& product) { return !keep.contains(of, product); };
+    std::map<std::vector<uint32_t>, std::string> results;
+    for (const Primitive& p : program.primitives)
+        if (!p.origin.parts.empty()) results.emplace(p.origin.parts, program.values[p.outputs.at(0)].name);
+    program = gather_window_runs(pad_columns(std::move(program), may), MatrixType::BF16, may);
+    PairedOperands paired = pair_operands(program, may);
     Narrowing how;
     for (const auto& [id, p] : paired.products) how.products[id].data = {p};
     for (const PrimitiveId id : paired.program.primitives.ids()) {
         const Primitive& p = paired.program.primitives[id];
-        if (const auto product = product_on_tiles(paired.program, p))
+        if (p.expr() == nullptr) continue;
+        if (keep.contains(paired.program, p)) {
+            if (is_product(*p.expr())) how.kept.insert(id);
+        } else if (const auto product = product_on_tiles(paired.program, p)) {
             how.products[id] = {{product->weights}, {product->data}};
-        else if (const auto row = product_of_one_row(paired.program, p))
+        } else if (const auto row = product_of_one_row(paired.program, p)) {
             how.products[id].weights = {row->weights};
+        }
     }
-    return Narrower(std::move(paired.program), std::move(how)).run(report);
+    Program narrow = Narrower(std::move(paired.program), std::move(how)).run(report);
+    for (NarrowedProduct& p : report.rounded)  // padded products have results of their own
+        if (const auto at = results.find(p.origin.parts); at != results.end()) p.result = at->second;
+    return narrow;
 }
 
 // --- GPUs
@@ -309,7 +351,10 @@ Program narrow_on_gpu(Program program, const Target& target, Precision precision
 
 }  // namespace
 
-Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report) {
+bool is_copy(const TensorExpr& e) { return e.reducer == Reducer::None && e.body[e.body.root()].op == ScalarOp::Access; }
+
+Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report,
+                        const F32Products& keep) {
     NarrowedOperands own;
     NarrowedOperands& out = report != nullptr ? *report : own;
     if (target.gpu)
@@ -317,7 +362,7 @@ Program narrow_operands(Program program, const Target& target, Precision precisi
                    ? narrow_on_gpu(std::move(program), target, precision, out)
                    : program;
     if (!target.bf16_products()) return program;
-    return narrow_on_tiles(std::move(program), out);
+    return narrow_on_tiles(std::move(program), keep, out);
 }
 
 }  // namespace tilewright

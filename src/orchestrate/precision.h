@@ -2,17 +2,32 @@
 // Storage in 16 bits, for products on matrix instructions (--precision bf16, on a GPU also f16).
 
 #include "cost/target.h"
+#include "orchestrate/f32_products.h"
 #include "program/program.h"
 #include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
 
+/// Whether the expression only moves elements.
+bool is_copy(const TensorExpr& e);
+
+/// A product, as narrow_operands found it.
+struct NarrowedProduct {
+    std::string result;    ///< the name of the value that it computes
+    Origin origin;         ///< of the product
+    bool weights = false;  ///< its constant operand is rounded
+    bool data = false;     ///< its computed operands are
+    bool stored = false;   ///< its result is
+};
+
 /// What narrow_operands changed.
 struct NarrowedOperands {
-    size_t products = 0;   ///< whose computed operands are now narrow
-    size_t constants = 0;  ///< converted at compile time
-    size_t values = 0;     ///< computed tensors now stored narrow
-    size_t copies = 0;     ///< of tensors that others read in f32
+    size_t products = 0;                   ///< whose computed operands are now narrow
+    size_t constants = 0;                  ///< converted at compile time
+    size_t values = 0;                     ///< computed tensors now stored narrow
+    size_t copies = 0;                     ///< of tensors that others read in f32
+    std::vector<NarrowedProduct> rounded;  ///< products of which an operand is narrow, in the program's order
+    std::vector<NarrowedProduct> kept;     ///< products that stay in f32 because they are chosen (F32Products)
 };
 
 /// Rounds operands of products that run on the target's matrix instructions to the type of the precision, and the
@@ -25,6 +40,9 @@ struct NarrowedOperands {
 /// results are stored in bf16 as well if all readers allow it. On a GPU (f16 or bf16) these are all products of two
 /// tensors, and a tensor is copied for warpgroup instructions alone, because others round as they read. Constants that
 /// f16 cannot hold stay.
-Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report = nullptr);
+///
+/// Products of `keep`, on a CPU, have operands and results of f32. So has what is only copied to these operands.
+Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report = nullptr,
+                        const F32Products& keep = {});
 
 }  // namespace tilewright

@@ -93,6 +93,57 @@ TEST(NarrowOperands, StoresOperandsOfProductsInBf16AndRoundsInputsIntoCopies) {
     EXPECT_LT(off, 0x1p-6);
 }
 
+/// The program with all products in f32 whose results are named.
+Program narrow_but(const Program& p, const std::set<std::string>& results, NarrowedOperands* report = nullptr) {
+    Program narrow = narrow_operands(p, with_tiles(), Precision::BF16, report, {{}, results});
+    EXPECT_EQ(verify(narrow), std::vector<std::string>());
+    return narrow;
+}
+
+TEST(NarrowOperands, LeavesOperandsAndResultsOfChosenProducts) {
+    const Program p = parsed(kTwoProducts);
+    NarrowedOperands report;
+    const std::string first = print(narrow_but(p, {"a"}, &report));
+    EXPECT_THAT(first, AllOf(HasSubstr("where @0 = x[i0, i2], @1 = w1[i2, i1]"), HasSubstr("  a: f32[64, 64]")));
+    EXPECT_THAT(first, AllOf(HasSubstr("where @0 = a.bf16[i0, i2], @1 = w2.bf16[i2, i1]"), Not(HasSubstr("x.bf16"))))
+        << "the other product reads a rounded copy";
+    ASSERT_EQ(report.kept.size(), 1U);
+    EXPECT_EQ(report.kept[0].result, "a");
+    ASSERT_EQ(report.rounded.size(), 1U);
+    EXPECT_EQ(report.rounded[0].result, "y");
+    const std::string second = print(narrow_but(p, {"y"}));
+    EXPECT_THAT(second, AllOf(HasSubstr("  a: f32[64, 64]"), HasSubstr("@0 = a[i0, i2], @1 = w2[i2, i1]")));
+    EXPECT_THAT(second, HasSubstr("@0 = x.bf16[i0, i2], @1 = w1.bf16[i2, i1]"));
+    EXPECT_EQ(print(narrow_but(p, {"a", "y"})), print(p));
+}
+
+TEST(NarrowOperands, ChoosesProductsByAnyOfTheirNodes) {
+    Program p = parsed(kTwoProducts);
+    p.nodes = {{"fc1", "MatMul"}, {"relu1", "Relu"}, {"fc2", "MatMul"}};
+    p.primitives[PrimitiveId(0)].origin.nodes = {0, 1};
+    p.primitives[PrimitiveId(1)].origin.nodes = {2};
+    const auto narrow = [&](const std::set<std::string>& nodes) {
+        return print(narrow_operands(p, with_tiles(), Precision::BF16, nullptr, {nodes, {}}));
+    };
+    EXPECT_EQ(narrow({"relu1"}), print(narrow_but(p, {"a"})));
+    EXPECT_EQ(narrow({"fc2"}), print(narrow_but(p, {"y"})));
+    EXPECT_EQ(narrow({"fc"}), print(narrow_but(p, {})));
+}
+
+TEST(NarrowOperands, LeavesWhatIsOnlyCopiedToOperandsOfChosenProducts) {
+    // Without a chosen product, c and its transposition are stored in bf16.
+    const Program p = parsed(R"TW(  input x: f32[64, 32]
+  input w1: f32[32, 64]
+  input w2: f32[64, 48]
+  c: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; c Op
+  t: f32[64, 64] = [64, 64] @0 where @0 = c[i1, i0]  ; t Op
+  y: f32[64, 48] = [64, 48] sum(i2 < 64) mul(@0, @1) where @0 = t[i0, i2], @1 = w2[i2, i1]  ; y Op
+  output y
+)TW");
+    EXPECT_THAT(print(narrow_but(p, {})), AllOf(HasSubstr("  c: bf16"), HasSubstr("  t: bf16")));
+    EXPECT_THAT(print(narrow_but(p, {"y"})), AllOf(HasSubstr("  c: f32"), HasSubstr("  t: f32")));
+}
+
 /// softmax(x w1 (x w2)^T) (x w3): queries, keys and values are products with weights.
 constexpr const char* kAttention = R"TW(  input x: f32[128, 256]
   input w1: f32[256, 64]
@@ -305,6 +356,26 @@ TEST(PadColumns, OfFewOutputChannelsToATileRegister) {
     NarrowedOperands report;
     narrow_operands(p, with_tiles(), Precision::BF16, &report);
     EXPECT_EQ(report.products, 1U);
+}
+
+TEST(NarrowOperands, LeavesTheFormOfChosenProducts) {
+    for (const std::string& text : {few(3, 32), convolution(3, 2, "2")}) {
+        const Program p = parsed(text);
+        EXPECT_EQ(print(narrow_but(p, {"y"})), print(p));
+    }
+    const Program p = parsed(attention(37));
+    EXPECT_EQ(print(narrow_but(p, {"s", "y"})), print(p));
+    EXPECT_THAT(print(narrow_but(p, {"y"})),
+                AllOf(HasSubstr("s.pairs"), Not(HasSubstr("y.pairs")), HasSubstr("  s: f32")));
+}
+
+TEST(NarrowOperands, ReportsTheResultOfAProductThatItPads) {
+    Program p = parsed(few(3, 32));
+    p.primitives[PrimitiveId(0)].origin.parts = {0};
+    NarrowedOperands report;
+    narrow_but(p, {}, &report);
+    ASSERT_EQ(report.rounded.size(), 1U);
+    EXPECT_EQ(report.rounded[0].result, "y");
 }
 
 TEST(PadColumns, OnlyWhereProductsHaveRunsAndManyTerms) {

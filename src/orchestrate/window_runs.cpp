@@ -270,10 +270,10 @@ class Gatherer {
 
 }  // namespace
 
-Program gather_window_runs(Program program, MatrixType type) {
+Program gather_window_runs(Program program, MatrixType type, const ProductFilter& may) {
     IndexVector<PrimitiveId, Primitive> all;
     for (const Primitive& p : program.primitives) {
-        const auto windows = windows_of(program, p, type);
+        const auto windows = !may || may(program, p) ? windows_of(program, p, type) : std::nullopt;
         if (!windows) {
             all.push_back(p);
             continue;

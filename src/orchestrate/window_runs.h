@@ -1,6 +1,7 @@
 #pragma once
 // Convolutions over few channels, for matrix instructions of CPUs.
 
+#include "orchestrate/f32_products.h"
 #include "program/program.h"
 #include "tile/tile.h"
 
@@ -13,6 +14,6 @@ namespace tilewright {
 ///     y[o,h,w] = sum(c < 3, i < 7, j < 7) x[c, 2h + i - 3, 2w + j - 3] * v[o,c,i,j]        3 channels, 224 columns
 ///  -> r[h,k] = x[k % 4, h - 3, k // 4 - 3], 0 where k % 4 = 3 and outside, k < 4 * 229;
 ///     y[o,h,w] = sum(i < 7, k < 28) r[2h + i, 8w + k] * u[o,i,k]
-Program gather_window_runs(Program program, MatrixType type);
+Program gather_window_runs(Program program, MatrixType type, const ProductFilter& may = {});
 
 }  // namespace tilewright
