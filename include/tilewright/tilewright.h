@@ -132,9 +132,11 @@ typedef enum tilewright_numerics {
 /* The precision to which f32 operands of products may be rounded. Sums, normalisations, inputs and outputs stay f32. */
 typedef enum tilewright_precision TILEWRIGHT_INT {
     TILEWRIGHT_F32_PRODUCTS = 0,
-    /* bf16, where this machine has matrix units for it (Intel AMX); elsewhere as TILEWRIGHT_F32_PRODUCTS. The error is
-     * about 2^-8 of the largest output for each layer. */
-    TILEWRIGHT_BF16_PRODUCTS = 1
+    /* bf16, where this machine has instructions for it (Intel AMX, AVX512_BF16); elsewhere as TILEWRIGHT_F32_PRODUCTS.
+     * The error is about 2^-8 of the largest output for each layer. */
+    TILEWRIGHT_BF16_PRODUCTS = 1,
+    /* bf16 where it is estimated to be no slower than f32, within tilewright_options.max_error; elsewhere f32. */
+    TILEWRIGHT_AUTO_PRODUCTS = 2
 } tilewright_precision;
 
 /* How primitives are grouped into kernels. */
@@ -185,7 +187,7 @@ typedef struct tilewright_options {
     void (*log)(void* user, tilewright_severity severity, const char* message);
     int32_t (*cancelled)(void* user); /* called before each pass and measurement; non-zero: ends the compilation with
                                          TILEWRIGHT_CANCELLED */
-    int32_t precision;                /* TILEWRIGHT_F32_PRODUCTS or TILEWRIGHT_BF16_PRODUCTS */
+    int32_t precision;                /* TILEWRIGHT_..._PRODUCTS */
     size_t range_count; /* declares ranges of named dimensions of inputs, which stay dynamic: range_names[i] has the
                            sizes ranges[i], such as "1..512", "1..512:8,64,128@3" (sizes for which kernels are
                            made, with weights behind '@') or "1.." (no upper end). A run with a size outside is an
@@ -194,6 +196,13 @@ typedef struct tilewright_options {
     const char* const* ranges;
     int32_t kv_cache; /* not 0: inputs that an output extends, such as past keys and values of a decoder, can stay in a
                          tilewright_kv_cache. An error where the model has none (tilewright_append_count) */
+    size_t keep_f32_count; /* products that stay in f32 whatever `precision` says: those of nodes whose name, or the
+                              name of one of whose tensors, matches the pattern keep_f32[i] (* any text, ? one
+                              character). A pattern that matches nothing is an error */
+    const char* const* keep_f32;
+    double max_error; /* for bf16: the largest error of an output against f32, relative to its largest magnitude, on
+                         random inputs with the dimensions `sample_sizes`. Products stay in f32 until it is met.
+                         0: no limit; 0.02 for TILEWRIGHT_AUTO_PRODUCTS */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {

@@ -104,8 +104,10 @@ struct Options {
     bool keep_subnormals = false;  ///< compute with subnormal numbers, which are flushed to 0 otherwise
     tilewright_numerics numerics = TILEWRIGHT_NUMERICS_DEFAULT;
     tilewright_precision precision = TILEWRIGHT_F32_PRODUCTS;
-    bool check_values = false;  ///< check all data-dependent indices, lengths and shapes
-    bool kv_cache = false;      ///< inputs that outputs extend can stay in a KvCache; see tilewright_options::kv_cache
+    std::vector<std::string> keep_f32;  ///< patterns of names; see tilewright_options::keep_f32
+    double max_error = 0;               ///< of bf16; see tilewright_options::max_error
+    bool check_values = false;          ///< check all data-dependent indices, lengths and shapes
+    bool kv_cache = false;  ///< inputs that outputs extend can stay in a KvCache; see tilewright_options::kv_cache
     tilewright_orchestrator orchestrator = TILEWRIGHT_GREEDY;
     bool measure = false;                              ///< choose between kernels by measurements on this machine
     double measure_seconds = 60;                       ///< time for these measurements
@@ -164,6 +166,10 @@ class COptions {
         c_.keep_subnormals = options.keep_subnormals ? 1 : 0;
         c_.numerics = options.numerics;
         c_.precision = options.precision;
+        for (const std::string& pattern : options.keep_f32) keep_f32_.push_back(pattern.c_str());
+        c_.keep_f32_count = keep_f32_.size();
+        c_.keep_f32 = keep_f32_.data();
+        c_.max_error = options.max_error;
         c_.check_values = options.check_values ? 1 : 0;
         c_.kv_cache = options.kv_cache ? 1 : 0;
         c_.orchestrator = options.orchestrator;
@@ -194,7 +200,7 @@ class COptions {
         }
     }
 
-    std::vector<const char*> dim_names_, sample_names_, range_names_, ranges_;
+    std::vector<const char*> dim_names_, sample_names_, range_names_, ranges_, keep_f32_;
     std::vector<std::int64_t> dim_sizes_, sample_sizes_;
     tilewright_options c_;
 };

@@ -141,8 +141,8 @@ void bind_options(nb::module_& m) {
         #name, [](const CompileOptions& o) { return o.options.name; }, \
         [](CompileOptions& o, decltype(tw::Options::name) v) { o.options.name = std::move(v); })
             TW_FIELD(threads) TW_FIELD(isa) TW_FIELD(dims) TW_FIELD(ranges) TW_FIELD(keep_subnormals)
-                TW_FIELD(check_values) TW_FIELD(kv_cache) TW_FIELD(measure) TW_FIELD(measure_seconds)
-                    TW_FIELD(sample_sizes) TW_FIELD(cache) TW_FIELD(cache_folder)
+                TW_FIELD(check_values) TW_FIELD(kv_cache) TW_FIELD(measure) TW_FIELD(measure_seconds) TW_FIELD(keep_f32)
+                    TW_FIELD(max_error) TW_FIELD(sample_sizes) TW_FIELD(cache) TW_FIELD(cache_folder)
 #undef TW_FIELD
         .def_prop_rw(
             "numerics", [](const CompileOptions& o) { return static_cast<int>(o.options.numerics); },

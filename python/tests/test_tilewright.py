@@ -76,6 +76,8 @@ class Bits(unittest.TestCase):
         self.check(path, [{}], ["--numerics", "strict", "--threads", "1"], numerics="strict", threads=1)
         self.check(path, [{}], ["--isa", "avx2", "--keep-subnormals"], isa="avx2", keep_subnormals=True)
         self.check(path, [{}], ["--orchestrate", "optimal"], orchestrate="optimal")
+        self.check(path, [{}], ["--precision", "bf16", "--keep-f32", "*"], precision="bf16", keep_f32=["*"])
+        self.check(path, [{}], ["--precision", "auto", "--max-error", "0.5"], precision="auto", max_error=0.5)
 
 
 class Memory(unittest.TestCase):
@@ -325,6 +327,8 @@ class Errors(unittest.TestCase):
         with self.assertRaises(TypeError):
             tw.compile(models.sum_and_relu(), thread=1)
         self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), numerics="exact"))
+        e = self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), keep_f32=["/head/*"]))
+        self.assertIn("matches '/head/*'", e.message)
 
 
 class Tools(unittest.TestCase):

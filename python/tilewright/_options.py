@@ -13,7 +13,7 @@ from . import _tilewright
 from ._errors import InvalidArgument, NotImplemented
 
 _NUMERICS = {"default": 0, "strict": 1, "fast": 2}
-_PRECISIONS = {"f32": 0, "bf16": 1}
+_PRECISIONS = {"f32": 0, "bf16": 1, "auto": 2}
 _ORCHESTRATORS = {"greedy": 0, "optimal": 1}
 _DENORMALS = "session.set_denormal_as_zero"
 
@@ -51,7 +51,7 @@ class _Fields:
 
     def __init__(self) -> None:
         for name, value in self._defaults.items():
-            object.__setattr__(self, name, value.copy() if isinstance(value, dict) else value)
+            object.__setattr__(self, name, value.copy() if isinstance(value, (dict, list)) else value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._defaults and name not in self._private:
@@ -85,6 +85,8 @@ class SessionOptions(_Fields):
     isa: str
     numerics: str
     precision: str
+    keep_f32: list[str]
+    max_error: float
     check_values: bool
     kv_cache: bool
     orchestrate: str
@@ -115,6 +117,8 @@ class SessionOptions(_Fields):
         "isa": "",
         "numerics": "default",
         "precision": "f32",
+        "keep_f32": [],
+        "max_error": 0.0,
         "check_values": False,
         "kv_cache": False,
         "orchestrate": "greedy",
@@ -180,6 +184,8 @@ class SessionOptions(_Fields):
         o.keep_subnormals = self._entries.get(_DENORMALS) == "0"
         o.numerics = _choice("numerics", self.numerics, _NUMERICS)
         o.precision = _choice("precision", self.precision, _PRECISIONS)
+        o.keep_f32 = [self.keep_f32] if isinstance(self.keep_f32, str) else list(self.keep_f32)
+        o.max_error = float(self.max_error)
         o.orchestrator = _choice("orchestrate", self.orchestrate, _ORCHESTRATORS)
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
             o.numerics = _NUMERICS["strict"]

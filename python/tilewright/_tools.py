@@ -37,8 +37,8 @@ def _options(options: dict[str, Any]) -> SessionOptions:
     if options.pop("keep_subnormals", False):
         made.add_session_config_entry("session.set_denormal_as_zero", "0")
     for name, value in options.items():
-        if name not in ("isa", "numerics", "precision", "check_values", "kv_cache", "orchestrate", "measure", "measure_seconds",
-                        "sample_sizes", "cache", "cache_folder", "log_severity_level"):
+        if name not in ("isa", "numerics", "precision", "keep_f32", "max_error", "check_values", "kv_cache", "orchestrate",
+                        "measure", "measure_seconds", "sample_sizes", "cache", "cache_folder", "log_severity_level"):
             raise TypeError(f"there is no option '{name}'")
         setattr(made, name, value)
     return made
@@ -49,9 +49,11 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
 
     Options: threads, dims (by named dimension: a size that fixes it; or the range in which it stays dynamic, (least,
     most), (least, most, samples) or "1..512:8,64,128@3"), isa ('avx2', 'avx512-bf16', ...: `tilewright run --help` lists
-    them), numerics ('default', 'strict', 'fast'), precision ('f32', or 'bf16' for products on AMX), keep_subnormals,
-    check_values, kv_cache (decoders: see InferenceSession.new_kv_cache), orchestrate ('greedy', 'optimal'), measure,
-    measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache (True), cache_folder, log_severity_level.
+    them), numerics ('default', 'strict', 'fast'), precision ('f32', 'bf16' for products on AMX or AVX512_BF16, 'auto'),
+    keep_f32 (patterns of names of nodes and tensors whose products stay in f32), max_error (of bf16, relative to each
+    output's largest magnitude), keep_subnormals, check_values, kv_cache (decoders: see InferenceSession.new_kv_cache),
+    orchestrate ('greedy', 'optimal'), measure, measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache
+    (True), cache_folder, log_severity_level.
 
         session = tilewright.compile("model.onnx", threads=2)
         logits, = session(pixels)

@@ -12,9 +12,25 @@
 #include "base/error.h"
 #include "model/model_sources.h"
 #include "runtime/arena.h"
+#include "runtime/cpu_features.h"
 #include "runtime/thread_count.h"
 
 namespace tilewright {
+
+namespace {
+
+/// The target of the code: without matrix instructions that this CPU does not have, for which the code then has loops
+/// (backend/cpu/tile_unit.h, dot_unit.h). Plans are not affected.
+Target code_target(Target target) {
+    if (!target.native || !target.bf16_products()) return target;
+    const std::vector<std::string> here = host_features();
+    std::erase_if(target.features, [&](const std::string& f) {
+        return (f.starts_with("amx-") || f == "avx512bf16") && std::find(here.begin(), here.end(), f) == here.end();
+    });
+    return target;
+}
+
+}  // namespace
 
 void describe_interface(CompiledModel::Impl& model, const Program& program, const CompileOptions& options) {
     const auto io = [&](ValueId v) {
@@ -27,7 +43,7 @@ void describe_interface(CompiledModel::Impl& model, const Program& program, cons
             side->shape = rows_back(std::span<const Expr>(side->shape), a.axis);
     for (size_t k = 0; k < std::min(options.output_names.size(), model.outputs.size()); ++k)
         model.outputs[k].name = options.output_names[k];
-    model.sources->target = target_of(options);
+    model.sources->target = options.code ? code_target(target_of(options)) : target_of(options);
     const Target& t = model.sources->target;
     model.for_gpu = t.gpu.has_value();
     model.platform = {t.arch, t.native ? t.cpu : "", t.isa, t.code_features()};

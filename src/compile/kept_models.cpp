@@ -45,8 +45,9 @@ bool may_be_kept(const PipelineOptions& o) {
     const bool prints = p.print_before_all || p.print_after_all || !p.print_before.empty() || !p.print_after.empty();
     const bool more = o.reference || o.keep_rewritten || c.keep_refusals || c.keep_objects || !c.code || p.verify_each;
     const bool own_costs = o.rewrite && (o.rewrite->cost || o.rewrite->evaluator);
-    return !c.code_folder.empty() && !build_id().empty() && !c.gpu && !c.provider && !measures && !prints && !more &&
-           !own_costs;
+    const bool own_samples = c.max_error > 0 && c.inputs;
+    return !c.code_folder.empty() && !build_id().empty() && !c.gpu && !own_samples && !c.provider && !measures &&
+           !prints && !more && !own_costs;
 }
 
 /// All that decides about plan and code, but the model.
@@ -55,10 +56,12 @@ std::string text_of(const PipelineOptions& o) {
     const OptimalOptions& b = c.optimal;
     std::string text = fmt::format(
         "{}, trials {}, {}, chains {} {} {} {} {} {:a} {} {}, numerics {}, check values {}, keep subnormals {}, "
-        "precision {}, kv cache {}\n",
+        "precision {} max error {:a} where faster {}, kv cache {}\n",
         planned_cost_text(orchestrate_options(c)), c.trials, to_string(c.orchestrator), b.chains, b.piece_nodes,
         b.kernel_nodes, b.most_sets, b.most_outputs, b.seconds, b.published_form, b.most_measured,
-        to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision), c.kv_cache);
+        to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision), c.max_error,
+        c.where_faster, c.kv_cache);
+    for (const std::string& pattern : c.keep_f32) text += fmt::format("f32 {}\n", pattern);
     for (const auto& [name, size] : c.dims) text += fmt::format("dim {} {}\n", name, size);
     for (const auto& [name, range] : c.ranges) text += fmt::format("dim {} {}\n", name, to_string(range));
     text += o.rewrite ? rewrite_options_text(*o.rewrite) : "no rewrites\n";

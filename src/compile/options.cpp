@@ -104,6 +104,12 @@ std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options) {
     return std::make_shared<CodeCache>(options.code_folder, CodeCache::kMostBytes, options.warn);
 }
 
+void choose_precision_automatically(CompileOptions& options) {
+    options.precision = Precision::BF16;
+    options.where_faster = true;
+    if (options.max_error == 0) options.max_error = kAutoMaxError;
+}
+
 std::string_view to_string(Numerics numerics) {
     constexpr std::array<std::string_view, 3> kNames = {"strict", "default", "fast"};
     return kNames[static_cast<size_t>(numerics)];

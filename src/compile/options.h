@@ -20,6 +20,9 @@
 
 namespace tilewright {
 
+/// CompileOptions::max_error of --precision auto, unless another one is given.
+constexpr double kAutoMaxError = 0.02;
+
 /// How rewrites may change floating-point results.
 enum class Numerics : uint8_t {
     Strict,   ///< an output depends only on the inputs that its definition reads, not on the number of threads
@@ -63,7 +66,17 @@ struct CompileOptions : GroupingOptions {
     std::function<void(const std::string&)> note;
     /// Kernels scheduled earlier with the same options (orchestrate_options): OrchestrateOptions::schedules.
     std::shared_ptr<Schedules> schedules;
-    Precision precision = Precision::F32;  ///< of multiplications on a GPU
+    Precision precision = Precision::F32;  ///< of multiplications on matrix instructions
+    /// With Precision::BF16 on a CPU: products of nodes that match one of these patterns (compile/f32_nodes.h) stay in
+    /// f32; they become GroupingOptions::f32_products.
+    std::vector<std::string> keep_f32;
+    /// With Precision::BF16 on a CPU, if > 0: the largest error of an output, relative to its largest magnitude, on
+    /// `inputs` (random_inputs where there are none). Products stay in f32 until it is met
+    /// (compile/precision_choice.h).
+    double max_error = 0;
+    /// With Precision::BF16 on a CPU: products stay in f32 also where bf16 is estimated to be slower, and all of them
+    /// where this CPU has no products of bf16.
+    bool where_faster = false;
     /// The model's names of its outputs, which may equal names of inputs; empty: the names of the program's values.
     std::vector<std::string> output_names;
     Numerics numerics = Numerics::Default;
@@ -81,6 +94,8 @@ struct CompileOptions : GroupingOptions {
     bool keep_subnormals = false;
 };
 
+/// --precision auto: Precision::BF16 where_faster, within max_error or kAutoMaxError.
+void choose_precision_automatically(CompileOptions& options);
 /// Returns the machine to compile for: `machine` with the options' threads, instruction set and GPU. Throws ModelError
 /// for an unknown instruction set.
 Target target_of(const CompileOptions& options);

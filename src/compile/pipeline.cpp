@@ -9,9 +9,11 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "compile/executable.h"
+#include "compile/f32_nodes.h"
 #include "compile/limits.h"
 #include "compile/option_error.h"
 #include "compile/planned_cost.h"
+#include "compile/precision_choice.h"
 #include "compile/random_inputs.h"
 #include "compile/unit.h"
 #include "compile/whole_runs.h"
@@ -28,7 +30,6 @@
 #include "orchestrate/operators.h"
 #include "orchestrate/optimal/orchestrate.h"
 #include "orchestrate/options.h"
-#include "orchestrate/precision.h"
 #include "orchestrate/slices.h"
 #include "orchestrate/split_k.h"
 #include "orchestrate/window_runs.h"
@@ -74,6 +75,7 @@ struct State {
     double scheduled_before_ms = 0;        ///< of the schedules
     OrchestrationReport selection;
     joint::Report tuned_layouts;
+    PrecisionChoice precision;
     std::vector<SizeSample> samples;  ///< of dynamic sizes, from `isolate_bodies` on
     std::unique_ptr<CompiledModel::Impl> out = new_model();
 
@@ -259,14 +261,15 @@ void gather_window_runs(Unit& u) {
     u.grouped.program = tilewright::gather_window_runs(std::move(u.grouped.program), MatrixType::I8);
 }
 
-void narrow_operands(Unit& u, const Scheduling& how) {
-    u.grouped.program = tilewright::narrow_operands(std::move(u.grouped.program), how.target, how.precision);
-}
-
 void choose_layouts(Unit& u, const Target& target) {
     ChosenLayouts chosen = tilewright::choose_layouts(u.grouped.program, target);
     u.grouped.program = std::move(chosen.program);
     u.layouts = std::move(chosen.values);
+}
+
+void annotate(Unit& u, const Target& target) {
+    for (std::optional<TileProgram>& kernel : u.programs)
+        if (kernel) kernel = tilewright::annotate(std::move(*kernel), annotate_options(target));
 }
 
 void append_in_place(State& s) {
@@ -347,9 +350,12 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([](Unit& u) { u.grouped.program = merge_scales(tabulate_bytes(std::move(u.grouped.program))); }));
     pass({"window_runs", "windows of few channels become contiguous for sums of bytes", bytes},
          each([](Unit& u) { gather_window_runs(u); }));
+    pass({"choose_precision", "products stay in f32 for their error or time (--max-error, --precision auto)",
+          planning == nullptr && precision == Precision::BF16 && (c.max_error > 0 || c.where_faster)},
+         [&] { choose_precision(*s.unit, c, s.planning, s.precision); });
     pass({"narrow_operands", "products on matrix units get operands of 16 bits (--precision bf16, f16)",
           precision == Precision::BF16 || precision == Precision::F16},
-         each([&s](Unit& u) { narrow_operands(u, s.planning.scheduling); }));
+         each([&s](Unit& u) { narrow_operands(u, s.planning, &s.precision); }));
     pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts},
          each([&s](Unit& u) { choose_layouts(u, s.planning.scheduling.target); }));
     pass(
@@ -382,10 +388,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { u.plan.slices = slice(u.plan, u.programs, s.planning.scheduling.target); }));
     pass({"annotate",
           "tile programs say how their code is generated: accumulators, prefetches, tails; vectors on a GPU", true},
-         each([&s](Unit& u) {
-             for (std::optional<TileProgram>& kernel : u.programs)
-                 if (kernel) kernel = annotate(std::move(*kernel), annotate_options(s.planning.scheduling.target));
-         }));
+         each([&s](Unit& u) { annotate(u, s.planning.scheduling.target); }));
     pass({"merge_ways", "plans for samples become one that chooses kernels by size (DietCode)", true, true},
          [&] { merge_ways(s); });
     pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
@@ -428,6 +431,20 @@ RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr
     };
 }
 
+/// Resolves the names of products that stay in f32.
+void complete_precision(CompileOptions& c, const Model& model) {
+    c.f32_products.nodes.merge(f32_nodes(model.graph, c.keep_f32));
+    const bool chooses = c.max_error > 0 || c.where_faster || !c.keep_f32.empty();
+    if (chooses && c.gpu)
+        throw OptionError("products of a GPU are not chosen for f32 one by one",
+                          "give --keep-f32, --max-error and --precision auto for a CPU only");
+    if (!(c.max_error >= 0))
+        throw OptionError(fmt::format("{} is no largest error", c.max_error), "give a number of at least 0");
+    if (c.kv_cache && (c.max_error > 0 || c.where_faster))
+        throw OptionError("the errors of a model with a KV cache are not measured",
+                          "measure it without the cache (verify --max-error), then give those products (--keep-f32)");
+}
+
 /// Options of one compilation: the machine is read once, and kernels that are scheduled to evaluate rewrites are the
 /// plan's as well.
 PipelineOptions completed(PipelineOptions options, const Model& model) {
@@ -442,6 +459,7 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
                               "give a dimension one size or one range");
     }
     complete_machine(options.compile);
+    complete_precision(options.compile, model);
     const bool narrow = options.compile.precision == Precision::BF16 || options.compile.precision == Precision::F16;
     if (narrow && options.compile.orchestrator == Orchestrator::Optimal)
         throw OptionError(
@@ -466,7 +484,7 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
 }
 
 /// A model that nothing else holds: its weights are freed as soon as its program does not need them any more.
-Compilation compile_loaded(Model model, const PipelineOptions& given, double start) {
+Compilation compile_once(Model model, const PipelineOptions& given, double start) {
     const double loaded = now_ms();
     const PipelineOptions options = completed(given, model);
     Compilation c;
@@ -479,11 +497,51 @@ Compilation compile_loaded(Model model, const PipelineOptions& given, double sta
     c.program = std::move(s.reference);
     c.rewritten = std::move(s.rewritten);
     c.rewrites = std::move(s.rewrites);
+    s.precision.f32_products = s.planning.f32_products;
+    if (options.compile.precision == Precision::BF16 && !options.compile.gpu)
+        c.precision = std::make_shared<const PrecisionChoice>(std::move(s.precision));
     c.passes = pass.times();
     c.model = finished(std::move(s.out), c.passes);
     c.load_ms = loaded - start;
     c.compile_ms = now_ms() - loaded;
     return c;
+}
+
+/// Precision::BF16 where that is faster.
+Compilation compile_where_faster(Model model, PipelineOptions options, double start) {
+    complete_machine(options.compile);
+    PipelineOptions exact = options;
+    exact.compile.precision = Precision::F32;
+    exact.compile.where_faster = false;
+    PrecisionChoice choice;
+    if (target_of(options.compile).bf16_products()) {
+        Compilation c = compile_once(model, options, start);
+        choice = *c.precision;
+        PipelineOptions plan = exact;  // with rewrites for f32, such as Winograd's convolutions
+        plan.compile.code = plan.reference = false;
+        plan.compile.skip.emplace_back("sample_sizes");
+        choice.f32_seconds = estimated_seconds(compile_once(model, plan, start).model->plan());
+        if (choice.rounded() > 0 && choice.seconds <= choice.f32_seconds) {
+            c.precision = std::make_shared<const PrecisionChoice>(std::move(choice));
+            return c;
+        }
+        choice.note =
+            choice.rounded() == 0 ? "no product is left in bf16" : "the model is estimated to be faster in f32";
+        for (PrecisionChoice::Product& p : choice.products)
+            if (p.reason == PrecisionReason::Rounded) p.reason = PrecisionReason::Slower;
+    } else {
+        choice.available = false;
+    }
+    Compilation c = compile_once(std::move(model), exact, start);
+    c.precision = std::make_shared<const PrecisionChoice>(std::move(choice));
+    return c;
+}
+
+Compilation compile_loaded(Model model, const PipelineOptions& options, double start) {
+    const CompileOptions& c = options.compile;
+    if (c.where_faster && c.precision == Precision::BF16 && !c.gpu)
+        return compile_where_faster(std::move(model), options, start);
+    return compile_once(std::move(model), options, start);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@
 
 namespace tilewright {
 
+struct PrecisionChoice;
+
 /// All rules; transformed weights may take as much folding as they are worth.
 RewriteSearch default_rewrites();
 
@@ -43,6 +45,8 @@ struct Compilation {
     std::vector<PassTime> passes;
     ModelInfo info;
     RewriteReport rewrites;  ///< where PipelineOptions::rewrite asked for them
+    /// Which products are in f32, and why; where the precision is bf16 on a CPU.
+    std::shared_ptr<const PrecisionChoice> precision;
     double load_ms = 0, compile_ms = 0;
     bool external_data = false;  ///< Model::external_data
     bool kept = false;           ///< the model was not compiled, but loaded from the code cache (compile/kept_models.h)

@@ -60,9 +60,10 @@ std::string planned_cost_text(const OrchestrateOptions& options) {
     if (const auto& j = options.joint)
         joint = fmt::format(" joint {} {} {} {} {} {:a}", j->search.most_points, j->search.constructed,
                             j->search.levels, j->most_layouts, j->most_combinations, j->solve_seconds);
-    return fmt::format("plans fuse {} layouts {}{} skip {} without {} {} {} {} {} {}", options.fuse, options.layouts,
-                       joint, fmt::join(options.skip, " "), w.no_fission, w.no_operator_fusion, w.no_redundancy,
-                       w.single_output, w.layouts_first, scheduling_text(options.scheduling));
+    return fmt::format("plans fuse {} layouts {}{} skip {} f32 {} {} without {} {} {} {} {} {}", options.fuse,
+                       options.layouts, joint, fmt::join(options.skip, " "), fmt::join(options.f32_products.nodes, " "),
+                       fmt::join(options.f32_products.results, " "), w.no_fission, w.no_operator_fusion,
+                       w.no_redundancy, w.single_output, w.layouts_first, scheduling_text(options.scheduling));
 }
 
 }  // namespace tilewright

@@ -87,6 +87,28 @@ void choose_kernels(const tilewright_options& o, CompileOptions& p) {
         };
 }
 
+void choose_precision(const tilewright_options& o, CompileOptions& p) {
+    if (o.keep_f32_count > 0) require_pointer(o.keep_f32, "options->keep_f32");
+    for (size_t i = 0; i < o.keep_f32_count; ++i) {
+        require_pointer(o.keep_f32[i], "options->keep_f32[i]");
+        p.keep_f32.emplace_back(o.keep_f32[i]);
+    }
+    if (!(o.max_error >= 0)) invalid("options->max_error is {}: expected at least 0", o.max_error);
+    p.max_error = o.max_error;
+    switch (o.precision) {
+        case TILEWRIGHT_F32_PRODUCTS:
+            break;
+        case TILEWRIGHT_BF16_PRODUCTS:
+            p.precision = Precision::BF16;
+            break;
+        case TILEWRIGHT_AUTO_PRODUCTS:
+            choose_precision_automatically(p);
+            break;
+        default:
+            invalid("options->precision is {}: expected 0 to 2 (TILEWRIGHT_..._PRODUCTS)", o.precision);
+    }
+}
+
 /// Passes the caller's functions on.
 void connect_functions(const tilewright_options& o, PipelineOptions& p) {
     const auto say = [log = o.log, user = o.user](tilewright_severity severity, const std::string& text) {
@@ -134,9 +156,7 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
         default:
             invalid("options->numerics is {}: expected 0 to 2 (TILEWRIGHT_NUMERICS_...)", static_cast<int>(o.numerics));
     }
-    if (o.precision != TILEWRIGHT_F32_PRODUCTS && o.precision != TILEWRIGHT_BF16_PRODUCTS)
-        invalid("options->precision is {}: expected 0 or 1 (TILEWRIGHT_..._PRODUCTS)", o.precision);
-    if (o.precision == TILEWRIGHT_BF16_PRODUCTS) p.compile.precision = Precision::BF16;
+    choose_precision(o, p.compile);
     p.compile.check_values = o.check_values != 0;
     p.compile.kv_cache = o.kv_cache != 0;
     p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");

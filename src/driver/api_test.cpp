@@ -497,6 +497,59 @@ TEST_F(Api, RefusesUnknownDimensionNames) {
     }
 }
 
+TEST_F(Api, RoundsProductsToBf16WhereTheMachineHasThem) {
+    const auto outputs = [&](const tw::Options& options) {
+        const tw::Model m = tw::Model::from_memory(bytes.data(), bytes.size(), options);
+        const auto width = static_cast<size_t>(m.inputs().at(0).dims[1]);
+        const std::vector<float> x = values(16 * width);
+        tw::Session session(m);
+        const tw::Tensor y = session.run({tw::tensor(x, {16, static_cast<int64_t>(width)})}).at(0);
+        return std::vector<float>(y.as<float>(), y.as<float>() + y.count());
+    };
+    const auto apart = [](const std::vector<float>& a, const std::vector<float>& b) {
+        float magnitude = 0, difference = 0;
+        for (size_t i = 0; i < a.size(); ++i) {
+            magnitude = std::max(magnitude, std::abs(a[i]));
+            difference = std::max(difference, std::abs(a[i] - b[i]));
+        }
+        return difference / magnitude;
+    };
+    const std::vector<float> exact = outputs({});
+    tw::Options options;
+    options.precision = TILEWRIGHT_BF16_PRODUCTS;
+    EXPECT_LT(apart(exact, outputs(options)), 0.1F);
+    options.keep_f32 = {"*"};
+    EXPECT_LT(apart(exact, outputs(options)), 1e-5F);
+    options.keep_f32.clear();
+    options.max_error = 1e-5;
+    EXPECT_LT(apart(exact, outputs(options)), 5e-5F);
+    options.precision = TILEWRIGHT_AUTO_PRODUCTS;
+    options.max_error = 0;
+    EXPECT_LT(apart(exact, outputs(options)), 0.05F);
+}
+
+TEST_F(Api, ChecksOptionsOfThePrecision) {
+    const auto refusal = [&](tilewright_options options) {
+        tilewright_model* m = nullptr;
+        Outcome o;
+        const auto status = tilewright_compile_memory(bytes.data(), bytes.size(), &options, &m, &o.error);
+        tilewright_model_free(m);
+        return status == TILEWRIGHT_INVALID_ARGUMENT ? o.text() : "status " + std::to_string(status);
+    };
+    tilewright_options options = tilewright_default_options();
+    options.precision = 3;
+    EXPECT_EQ(refusal(options), "options->precision is 3: expected 0 to 2 (TILEWRIGHT_..._PRODUCTS)");
+    options.precision = TILEWRIGHT_BF16_PRODUCTS;
+    options.max_error = -0.5;
+    EXPECT_EQ(refusal(options), "options->max_error is -0.5: expected at least 0");
+    options.max_error = 0;
+    const char* const patterns[] = {"no such node"};
+    options.keep_f32_count = 1;
+    EXPECT_THAT(refusal(options), HasSubstr("options->keep_f32"));
+    options.keep_f32 = patterns;
+    EXPECT_EQ(refusal(options), "no node or tensor of the model matches 'no such node', which is to stay in f32");
+}
+
 TEST_F(Api, ReportsConcurrentUseOfASession) {
     const tw::Model m = model();
     const auto width = m.inputs()[0].dims[1];

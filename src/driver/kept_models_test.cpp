@@ -111,6 +111,13 @@ TEST_F(KeptModels, AreNotThoseOfOtherModelsAndOptions) {
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.threads = 7; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.isa = "avx2"; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.numerics = Numerics::Fast; }));
+    EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.precision = Precision::BF16; }));
+    EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.keep_f32 = {"*"}; }));
+    EXPECT_FALSE(kept([](PipelineOptions& o) {
+        o.compile.precision = Precision::BF16;
+        o.compile.max_error = 0.01;
+    }));
+    EXPECT_FALSE(kept([](PipelineOptions& o) { choose_precision_automatically(o.compile); }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.keep_subnormals = true; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.check_values = true; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.fuse = false; }));

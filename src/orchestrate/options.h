@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "orchestrate/ablations.h"
+#include "orchestrate/f32_products.h"
 #include "orchestrate/joint/options.h"
 #include "orchestrate/optimal/options.h"
 #include "orchestrate/plan.h"
@@ -46,6 +47,7 @@ struct GroupingOptions {
     Ablations without;
     /// Ranges and samples of symbolic dimensions; others have any size (program/sizes.h).
     std::map<std::string, DimRange> ranges;
+    F32Products f32_products;       ///< under Precision::BF16 and F16, on a CPU
     bool keep_refusals = false;     ///< record why kernels were not fused (Plan::refusals)
     std::vector<std::string> skip;  ///< passes to leave out, by name (compile/pass.h)
 };

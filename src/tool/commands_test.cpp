@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cost/target.h"
 #include "driver/commands/common.h"
 #include "driver/npy.h"
 #include "driver/npz.h"
@@ -99,6 +100,11 @@ TEST_F(Tool, ExitsWithStatusTwoOnAWrongCommandLine) {
              {"dump", "model.onnx", "--target-file", "machine.json", "--measure"},
              {"dump", "model.onnx", "--target-file", "machine.json", "--layouts", "joint"},
              {"run", "model.onnx", "--layouts", "best"},
+             {"run", "model.onnx", "--precision", "bf8"},
+             {"run", "model.onnx", "--max-error", "0.1"},
+             {"run", "model.onnx", "--precision", "bf16", "--max-error", "0"},
+             {"run", "model.onnx", "--keep-f32", "*"},
+             {"bisect", "model.onnx", "--precision", "auto"},
              {"op", "gemm m=8 n=16 k=8", "--save-only"},
              {"verify", "model.onnx", "--rtol", "1e-3", "--max-relative", "1e-3"},
              {"zoo", "mlp", "--set", "batch"},
@@ -223,6 +229,39 @@ TEST_F(Tool, VerifyAllowsForLowPrecisionTypes) {
         EXPECT_EQ(r.status, 0) << r.out << r.err;
         EXPECT_DOUBLE_EQ(json("v.json")["allowed"].get<double>(), allowed) << model;
     }
+}
+
+TEST_F(Tool, VerifyReportsProductsInBf16) {
+    // Where the CPU has no products of bf16, all are in f32.
+    ASSERT_EQ(place.run({"zoo", "mlp", "-o", "mlp.onnx"}).status, 0);
+    const bool bf16 = host_target().bf16_products();
+    const auto verify = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"verify", "mlp.onnx", "--json", "v.json"});
+        const Result r = place.run(more);
+        EXPECT_EQ(r.status, 0) << r.out << r.err;
+        EXPECT_THAT(r.out, HasSubstr(json("v.json")["products"]["precision"] == "bf16" ? "\nprecision bf16: "
+                                                                                       : "\nprecision f32: "));
+        return json("v.json");
+    };
+    const Json all = verify({"--precision", "bf16"});
+    EXPECT_EQ(all["products"]["precision"], bf16 ? "bf16" : "f32");
+    EXPECT_EQ(all.contains("product_errors"), bf16);
+    const double error = all["error"]["largest"].get<double>();
+    EXPECT_EQ(error > 1e-4, bf16);
+    const Json within = verify({"--precision", "bf16", "--max-error", fmt::format("{}", error / 2)});
+    EXPECT_EQ(within["products"]["max_error"], error / 2);
+    EXPECT_LE(within["error"]["largest"].get<double>(), (bf16 ? error / 2 : error) + 1e-5);
+    const Json named = verify({"--precision", "bf16", "--keep-f32", "*"});
+    EXPECT_EQ(named["products"]["rounded"], 0);
+    EXPECT_LT(named["error"]["largest"].get<double>(), 1e-4);
+    verify({"--precision", "auto"});
+    const Result unknown = place.run({"verify", "mlp.onnx", "--precision", "bf16", "--keep-f32", "/no/such/*"});
+    EXPECT_TRUE(refused(unknown));
+    EXPECT_THAT(unknown.err, HasSubstr("matches '/no/such/*'"));
+    const Result explained = place.run({"explain", "mlp.onnx", "--precision", "auto", "--json", "e.json"});
+    EXPECT_EQ(explained.status, 0) << explained.err;
+    EXPECT_THAT(explained.out, HasSubstr("\nprecision "));
+    EXPECT_TRUE(json("e.json")["precision"]["in_f32"].is_array());
 }
 
 TEST_F(Tool, BenchPrintsItsFigures) {

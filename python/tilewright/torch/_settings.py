@@ -10,8 +10,8 @@ import torch
 
 from .._errors import InvalidArgument
 
-_COMPILE = ("threads", "isa", "numerics", "precision", "keep_subnormals", "check_values", "orchestrate", "measure",
-            "measure_seconds", "cache", "cache_folder", "log_severity_level")
+_COMPILE = ("threads", "isa", "numerics", "precision", "max_error", "keep_subnormals", "check_values",
+            "orchestrate", "measure", "measure_seconds", "cache", "cache_folder", "log_severity_level")
 _logger = logging.getLogger("tilewright")
 _said: set[str] = set()
 

@@ -115,7 +115,7 @@ Peak peak_of(const ModelOptions& o, int threads) {
     }
     Target target = current_target();
     target.workers = threads;
-    const bool bf16 = o.precision == "bf16" && target.bf16_products();
+    const bool bf16 = o.precision != "f32" && target.bf16_products();
     return {peak_gflops(target) * (bf16 ? matrix_advantage(target, 2) : 1),
             std::string(target.calibrated ? "measured " : "assumed (see `tilewright info --calibrate`) ") +
                 (bf16 ? "bf16" : "FMA"),

@@ -88,6 +88,8 @@ void take_target(bisect::Options& o, const BisectCommand& c) {
 int command_bisect(BisectCommand c) {
     if (artifact::is_model_file(c.model.model))
         throw CLI::ValidationError("bisect", "a compiled model has no passes: give the ONNX file");
+    if (c.model.precision == "auto")
+        throw CLI::ValidationError("--precision", "it compares one plan: give the precision that `explain` prints");
     if (c.lockstep && c.model.target == "cpu")
         throw CLI::ValidationError("--lockstep", "it runs kernels for a GPU: give --target cuda as well");
     bisect::Options o;

@@ -303,8 +303,20 @@ void add_precision_option(CLI::App& command, ModelOptions& o) {
     command
         .add_option("--precision", o.precision,
                     "precision to which f32 operands of products may be rounded, on matrix instructions: f32 (exact; "
-                    "default), tf32, f16 (GPUs), bf16 (GPUs, and CPUs with AMX or AVX512_BF16)")
-        ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
+                    "default), tf32, f16 (GPUs), bf16 (GPUs, and CPUs with AMX or AVX512_BF16), or auto (CPUs: bf16 "
+                    "where it is estimated to be no slower, within --max-error)")
+        ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16", "auto"}));
+    command
+        .add_option("--keep-f32", o.keep_f32,
+                    "with --precision bf16 or auto, on a CPU: products of nodes stay in f32 whose name, or the name of "
+                    "one of whose tensors, matches this pattern (*: any text); may be given several times")
+        ->allow_extra_args(false);
+    command
+        .add_option("--max-error", o.max_error,
+                    fmt::format("likewise: products stay in f32 until no output differs from f32's by more than this "
+                                "share of its largest magnitude, on sample inputs (no limit; auto: {})",
+                                kAutoMaxError))
+        ->check(CLI::PositiveNumber);
 }
 
 void warn_once(const std::string& text) {
@@ -331,6 +343,21 @@ void plan_for_file(CompileOptions& o, const std::string& target_file) {
     o.machine = target_from_json(read_file(target_file));
 }
 
+void set_precision(CompileOptions& c, const ModelOptions& o) {
+    const bool chooses = o.precision == "bf16" || o.precision == "auto";
+    const char* given = !o.keep_f32.empty() ? "--keep-f32" : o.max_error > 0 ? "--max-error" : nullptr;
+    if (given != nullptr && !chooses)
+        throw CLI::ValidationError(given, "it is about products in bf16: give --precision bf16 or auto");
+    c.keep_f32 = o.keep_f32;
+    c.max_error = o.max_error;
+    if (o.precision == "auto")
+        choose_precision_automatically(c);
+    else
+        c.precision = precision_from_string(o.precision).value();
+    if (!c.gpu && o.precision != "f32" && !chooses)
+        throw CLI::ValidationError("--precision", "a CPU computes in f32 or bf16: give --target cuda as well");
+}
+
 }  // namespace
 
 PipelineOptions pipeline_options(const ModelOptions& o) {
@@ -346,9 +373,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.gpu = gpu_of(o.target, &refused);
     if (!refused.empty()) warn_once(fmt::format("the GPU's rates are assumed: {}", refused));
     p.compile.gpu_libraries = o.target == "cuda" && has_gpu_libraries();
-    p.compile.precision = precision_from_string(o.precision).value();
-    if (!p.compile.gpu && o.precision != "f32" && o.precision != "bf16")
-        throw CLI::ValidationError("--precision", "a CPU computes in f32 or bf16: give --target cuda as well");
+    set_precision(p.compile, o);
     p.compile.without = o.without;
     p.compile.code_folder = code_folder(o);
     p.compile.warn = warn_once;
@@ -417,12 +442,7 @@ Compilation compile(const ModelOptions& o, const DataOptions& data, bool referen
     PipelineOptions p = pipeline_options(o);
     p.reference = reference;
     p.compile.ranges = dim_settings(data.dims).ranges;
-    if (given(data))
-        p.compile.inputs = [data](const std::vector<ModelIo>& declared) {
-            InputRequest request = data.request;
-            request.dims = dims_of(data);
-            return make_inputs(declared, request);
-        };
+    if (given(data)) p.compile.inputs = sample_inputs(data);
     return compile(o, std::move(p), progress);
 }
 
@@ -516,6 +536,14 @@ bool given(const DataOptions& o) {
     return !dim_settings(o.dims).sizes.empty() || !o.request.files.empty() || !o.request.folder.empty();
 }
 
+std::function<std::vector<Tensor>(const std::vector<ModelIo>&)> sample_inputs(const DataOptions& o) {
+    return [o](const std::vector<ModelIo>& declared) {
+        InputRequest request = o.request;
+        request.dims = dims_of(o);
+        return make_inputs(declared, request);
+    };
+}
+
 DimSettings dim_settings(const std::vector<std::string>& texts) {
     DimSettings out;
     for (const std::string& text : texts) {
@@ -569,7 +597,7 @@ Tolerance ToleranceOptions::get() const {
 bool ToleranceOptions::given() const { return rtol->count() + atol->count() + max_relative->count() > 0; }
 
 double default_tolerance(const std::string& precision, const Program& program) {
-    double rounding = precision == "bf16" ? 0x1p-8 : precision == "f32" ? 0 : 0x1p-11;
+    double rounding = precision == "bf16" || precision == "auto" ? 0x1p-8 : precision == "f32" ? 0 : 0x1p-11;
     for (const Value& v : program.values) {
         if (v.dtype == DType::BF16) rounding = std::max(rounding, 0x1p-8);
         if (v.dtype == DType::F16) rounding = std::max(rounding, 0x1p-11);

@@ -1,6 +1,7 @@
 #pragma once
 // Shared by the commands: common options, progress, results.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -69,6 +70,8 @@ struct ModelOptions {
          keep_subnormals = false, check_values = false, kv_cache = false;
     std::string numerics = "default";
     std::string target = "cpu", precision = "f32";
+    std::vector<std::string> keep_f32;
+    double max_error = 0;
     std::string target_file;
     Ablations without;
     RewriteFlags rewrite;
@@ -81,7 +84,7 @@ void add_kv_cache_option(CLI::App& command, ModelOptions& o);
 void add_target_option(CLI::App& command, std::string& target);
 /// Adds --target and --precision, for commands that accept models for GPUs.
 void add_target_options(CLI::App& command, ModelOptions& o);
-/// Adds --precision alone.
+/// Adds --precision, --keep-f32 and --max-error alone.
 void add_precision_option(CLI::App& command, ModelOptions& o);
 /// A warning on standard error; each text is printed once.
 void warn_once(const std::string& text);
@@ -109,6 +112,8 @@ struct DataOptions {
 void add_data_options(CLI::App& command, DataOptions& o);
 /// True if --dim, --data or --input are given.
 bool given(const DataOptions& o);
+/// CompileOptions::inputs: those that inputs_of makes.
+std::function<std::vector<Tensor>(const std::vector<ModelIo>&)> sample_inputs(const DataOptions& o);
 /// Texts of --dim: sizes ("batch=8"), and ranges ("seq=1..512:8,64,128@3"). A dimension may have both: a size of inputs
 /// within a range for which the model is compiled.
 struct DimSettings {
@@ -135,8 +140,8 @@ struct ToleranceOptions {
     bool given() const;  ///< true if any of the options is given
 };
 void add_tolerance_options(CLI::App& command, ToleranceOptions& o);
-/// The default tolerance of outputs, relative to their largest magnitude: about twenty roundings to the precision of a
-/// GPU's matrix instructions (2^-11 for tf32 and f16, 2^-8 for bf16) or of the model's own types, plus the error of
+/// The default tolerance of outputs, relative to their largest magnitude: about twenty roundings to the precision of
+/// matrix instructions (2^-11 for tf32 and f16, 2^-8 for bf16 and auto) or of the model's own types, plus the error of
 /// f32.
 double default_tolerance(const std::string& precision, const Program& program);
 

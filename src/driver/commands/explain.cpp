@@ -29,6 +29,7 @@ int command_explain(const ExplainCommand& o) {
         PipelineOptions pipeline = pipeline_options(o.model);
         pipeline.keep_rewritten = pipeline.compile.keep_refusals = true;
         pipeline.compile.ranges = dim_settings(o.data.dims).ranges;
+        if (given(o.data)) pipeline.compile.inputs = sample_inputs(o.data);
         const Compilation c = compile(o.model, pipeline, progress);
         explain::ExplainOptions how;
         how.seconds = o.seconds;
@@ -78,6 +79,9 @@ void add_explain_command(CLI::App& app, int& status) {
         "capped_pieces (with excluded convex sets), compile_ms, plan_ms, greedy_ms, operators_ms (one kernel an\n"
         "operator), plans, refused, cuts, pieces, rewrites, kernels (each with not_fused), primitives,\n"
         "operator_totals (a kernel's time is divided among its operators by their arithmetic), roofline, launch_us;\n"
+        "precision (with --precision bf16 or auto: precision, note, products, rounded, max_error, error, "
+        "error_of_all,\n"
+        "estimate_ms, f32_estimate_ms, in_f32 (tensor, nodes, reason, error_alone));\n"
         "blp_roots: the relaxations of both binary programs (--blp both); and\n"
         "choice: plan_ms, greedy_ms, bound_ms, emitted_ms (of the kernels that run) by the costs that optimal\n"
         "orchestration used (--profile).\n\n"
@@ -85,6 +89,7 @@ void add_explain_command(CLI::App& app, int& status) {
         "  tilewright explain model.onnx\n"
         "  tilewright explain model.onnx --orchestrate optimal --time 1 --json plan.json\n"
         "  tilewright explain model.onnx --orchestrate optimal --html plan.html\n"
+        "  tilewright explain model.onnx --precision auto    (which products are in bf16, and why)\n"
         "  tilewright explain model.onnx --no-fission    (the plan with operators as units)");
     c->callback([o, &status] { status = command_explain(*o); });
 }

@@ -21,6 +21,7 @@
 #include "driver/gpu_run.h"
 #include "driver/npy.h"
 #include "driver/npz.h"
+#include "driver/precision_report.h"
 #include "driver/rounding.h"
 #include "graph/graph.h"
 #include "graph/import.h"
@@ -256,6 +257,51 @@ void take_reference(Compilation& c, const RunOptions& o) {
     }
 }
 
+/// Compiles with the reference program; products are chosen on the inputs that are compared. `narrowed`: the program
+/// that narrow_operands left, if it ran.
+Compilation compile_for_verification(const RunOptions& o, std::optional<Program>& narrowed) {
+    if (artifact::is_model_file(o.model.model)) return compile(o.model, o.data);
+    Progress progress("compiling " + o.model.model, o.model.progress || o.model.scheduler.measure);
+    PipelineOptions p = pipeline_options(o.model);
+    p.compile.ranges = dim_settings(o.data.dims).ranges;
+    if (given(o.data) || p.compile.max_error > 0) p.compile.inputs = sample_inputs(o.data);
+    p.passes.after = [&](const std::string& pass, const PassResult& result) {
+        if (pass == "narrow_operands" && result.unit != nullptr && o.model.target == "cpu")
+            narrowed = result.unit->whole_program();
+    };
+    return compile(o.model, std::move(p), progress);
+}
+
+/// The type to which operands of products were rounded.
+std::string products_in(const RunOptions& o, const Compilation& c) {
+    if (!c.precision) return o.model.precision;
+    return std::string(to_string(c.precision->rounded() > 0 ? Precision::BF16 : Precision::F32));
+}
+
+/// The tolerance of outputs that are compared without --rtol, --atol and --max-relative: a budget of errors is one,
+/// beside those of f32.
+double allowed_by_default(const RunOptions& o, const Compilation& c) {
+    const double usual = default_tolerance(products_in(o, c), c.program);
+    return c.precision && c.precision->error
+               ? std::min(usual, default_tolerance("f32", c.program) + c.precision->max_error)
+               : usual;
+}
+
+/// Prints which products are in bf16, and the results whose errors are largest.
+void report_precision(const PrecisionChoice& choice, const std::optional<ProductErrors>& products,
+                      const std::optional<Program>& narrowed, const std::vector<Tensor>& inputs, Json& j) {
+    std::fputs(print(choice).c_str(), stdout);
+    j["products"] = Json::parse(to_json(choice));
+    const Json error = j.contains("error") ? j["error"]["largest"] : Json();
+    if (choice.max_error > 0 && error.is_number() && error.get<double>() > choice.max_error)
+        std::printf("the error of %.2g passes --max-error %.2g%s\n", error.get<double>(), choice.max_error,
+                    choice.rounded() == 0 ? ", even with all products in f32" : " by f32's own error");
+    if (!products) return;
+    const std::vector<ProductError> errors = products->of(*narrowed, inputs);
+    std::fputs(print(errors).c_str(), stdout);
+    j["product_errors"] = Json::parse(to_json(errors));
+}
+
 int command_verify(const RunOptions& o) {
     if (o.lockstep && o.model.target == "cpu")
         throw CLI::ValidationError("--lockstep", "it runs kernels for a GPU: give --target cuda as well");
@@ -263,14 +309,22 @@ int command_verify(const RunOptions& o) {
         throw CLI::ValidationError("--kernels",
                                    "it checks machine code of this CPU; --lockstep checks kernels for a GPU");
     if (o.kernels) return verify_kernels(o);
-    Compilation c = compile(o.model, o.data);
+    std::optional<Program> narrowed;
+    Compilation c = compile_for_verification(o, narrowed);
     take_reference(c, o);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
-    const double usual = default_tolerance(o.model.precision, c.program);
+    const double usual = allowed_by_default(o, c);
     const std::vector<Tensor> actual =
         o.lockstep ? outputs_in_lockstep(o, c, inputs) : outputs_of_session(o, c, inputs, usual);
     const std::string& folder = o.data.request.folder;
-    const std::vector<Tensor> expected = folder.empty() ? interpret(c.program, inputs) : stored_outputs(folder);
+    std::optional<ProductErrors> products;
+    if (c.precision && c.precision->rounded() > 0 && narrowed && !c.program.values.empty())
+        products.emplace(*c.precision);
+    const bool interprets = folder.empty() || products;
+    const std::vector<Tensor> exact =
+        interprets ? interpret(c.program, inputs, {}, products ? products->reference(c.program) : WatchValues())
+                   : std::vector<Tensor>();
+    const std::vector<Tensor> expected = folder.empty() ? exact : stored_outputs(folder);
     Tolerance tolerance = o.tolerance.get();
     if (!o.tolerance.given()) tolerance.max_relative = usual;
     Json comparison = Json::array();
@@ -292,10 +346,11 @@ int command_verify(const RunOptions& o) {
         }
         std::printf(
             "error against float64, products in %s: largest %.2g, root mean square %.2g of the largest magnitude%s\n",
-            o.model.precision.c_str(), largest, mean,
+            products_in(o, c).c_str(), largest, mean,
             tolerance.max_relative > 0 ? fmt::format("; {:.2g} is allowed", tolerance.max_relative).c_str() : "");
         j["error"] = {{"largest", largest}, {"rms", mean}};
     }
+    if (c.precision) report_precision(*c.precision, products, narrowed, inputs, j);
     j["comparison"] = std::move(comparison);
     write_json(o.json, j.dump(2));
     return ok ? 0 : 1;
@@ -344,16 +399,23 @@ void add_verify_command(CLI::App& app, int& status) {
         "Without --data, the reference interpreter computes the expected outputs in double precision, and the error "
         "against\n"
         "it is printed. The default tolerance is --max-relative 1e-4; with --precision tf32 or f16, or a model in f16, "
-        "1e-2; bf16 8e-2. Outputs of a model that rounds, such as a quantised one, may differ by 3 times what they "
+        "1e-2; bf16 8e-2; with --max-error that error and 1e-4. Outputs of a model that rounds, such as a quantised "
+        "one, may differ by 3 times what they "
         "differ by,\n"
         "at most and in the root mean square, where what it rounds moves by 2^-12.\n\n"
-        "JSON: ok, precision, allowed, error.{largest,rms} (without --data), comparison; with --kernels ok, kernels (a "
+        "With --precision bf16 or auto the results of products are listed whose errors against float64 are largest.\n\n"
+        "JSON: ok, precision, allowed, error.{largest,rms} (without --data), comparison; products (as precision of "
+        "explain)\n"
+        "and product_errors (a list: tensor, nodes, error, rounded) with --precision bf16; with --kernels ok, kernels "
+        "(a "
         "list: kernel, name, ok, worst, reason or skipped).\n\n"
         "Examples:\n"
         "  tilewright verify model.onnx --dim batch=3\n"
         "  tilewright verify model.onnx --kernels\n"
         "  tilewright verify model.so --reference model.onnx\n"
         "  tilewright verify model.onnx --target cuda:sm_80 --precision tf32 --lockstep\n"
+        "  tilewright verify model.onnx --precision bf16 --keep-f32 '/head/*' --keep-f32 conv1.weight\n"
+        "  tilewright verify model.onnx --precision bf16 --max-error 0.01 --data test_data_set_0\n"
         "  tilewright verify model.onnx --data test_data_set_0 --rtol 1e-3 --atol 1e-6");
     c->callback([o, &status] { status = command_verify(*o); });
 }

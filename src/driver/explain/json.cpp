@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "driver/explain/write.h"
+#include "driver/precision_report.h"
 
 namespace tilewright::explain {
 
@@ -132,6 +133,12 @@ Json regions(const Report& r) {
     return out;
 }
 
+Json rewrites(const RewriteReport& r) {
+    return {{"pieces", r.pieces},          {"distinct", r.distinct},    {"costed", r.costed},
+            {"before_ms", r.before * 1e3}, {"after_ms", r.after * 1e3}, {"rejected_by_plan", r.rejected_by_plan},
+            {"applied", r.applied}};
+}
+
 }  // namespace
 
 std::string to_json(const Report& r) {
@@ -201,11 +208,8 @@ std::string to_json(const Report& r) {
     j["plans"] = std::move(plans);
     j["refused"] = o.refused;
     j["pieces"] = pieces(o);
-    if (r.rewrites)
-        j["rewrites"] = {{"pieces", r.rewrites->pieces},        {"distinct", r.rewrites->distinct},
-                         {"costed", r.rewrites->costed},        {"before_ms", r.rewrites->before * 1e3},
-                         {"after_ms", r.rewrites->after * 1e3}, {"rejected_by_plan", r.rewrites->rejected_by_plan},
-                         {"applied", r.rewrites->applied}};
+    if (r.rewrites) j["rewrites"] = rewrites(*r.rewrites);
+    if (r.precision) j["precision"] = Json::parse(to_json(*r.precision));
     j["regions"] = regions(r);
     j["launch_us"] = r.launch_us;
     j["operator_totals"] = operator_totals(r);

@@ -186,7 +186,8 @@ class Explanation {
         const Value& physical = plan.program.values[v];
         const bool known = v.index() < plan.unfused.values.size();
         const Value& logical = known ? plan.unfused.values[v] : physical;
-        TensorNote note{readable(logical.name), type_of(logical), {}, plan.program.is_constant(v)};
+        const Value stored{logical.name, physical.dtype, logical.shape};
+        TensorNote note{readable(logical.name), type_of(stored), {}, plan.program.is_constant(v)};
         if (physical.shape != logical.shape) note.layout = to_string(std::span<const Expr>(physical.shape));
         return note;
     }
@@ -358,6 +359,18 @@ std::vector<OperatorTotal> Report::operator_totals() const {
     return out;
 }
 
+namespace {
+
+/// The same products in f32 as in the plan that is explained.
+void take_precision(const PrecisionChoice& choice, CompileOptions& options) {
+    options.max_error = 0;
+    options.where_faster = false;
+    options.f32_products = choice.f32_products;
+    if (!choice.note.empty()) options.precision = Precision::F32;
+}
+
+}  // namespace
+
 Report explain(const Compilation& c, const PipelineOptions& pipeline, const ExplainOptions& options) {
     Target target = c.model->target();
     Report r;
@@ -367,6 +380,7 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
     r.orchestrator = pipeline.compile.orchestrator;
     r.compile_ms = c.compile_ms;
     if (pipeline.rewrite && !pipeline.compile.gpu) r.rewrites = c.rewrites;
+    r.precision = c.precision;
     r.optimal = c.model->plan().optimal;
     r.codes = c.model->kernels().size();
     r.launch_us = kKernelSeconds * 1e6;
@@ -389,6 +403,7 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
         other.orchestrator = Orchestrator::Greedy;
         other.without = {};
         other.without.no_operator_fusion = operators;
+        if (c.precision) take_precision(*c.precision, other);
         if (options.seconds > 0) {
             models.push_back(compile_program(c.rewritten, other));
             add_cost(models.back()->plan(), models.back()->kernels(), target, sizes, r.plans.back());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compile/pipeline.h"
+#include "compile/precision_choice.h"
 #include "cost/target.h"
 #include "driver/opspec/limit.h"
 
@@ -119,6 +120,7 @@ struct Report {
     /// The assumed sizes of dynamic dimensions in estimates, limits and choices of ways; 128 for others.
     std::map<std::string, int64_t> sizes;
     std::optional<RewriteReport> rewrites;               ///< if requested
+    std::shared_ptr<const PrecisionChoice> precision;    ///< where products were to be in bf16
     std::shared_ptr<const OrchestrationReport> optimal;  ///< if orchestration was optimal
     std::vector<PrimitiveNote> primitives;               ///< those of the program, then those of control flow's bodies
     std::vector<KernelNote> kernels;                     ///< likewise, in execution order

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "driver/explain/write.h"
+#include "driver/precision_report.h"
 
 namespace tilewright::explain {
 
@@ -232,6 +233,7 @@ std::string print(const Report& r, size_t most) {
     std::vector<std::string> sizes;
     for (const auto& [name, size] : r.sizes) sizes.push_back(fmt::format("{} = {}", name, size));
     s += sizes.empty() ? "\n\n" : fmt::format("\nfor {}\n\n", fmt::join(sizes, ", "));
+    if (r.precision) s += print(*r.precision) + "\n";
     const std::string search = search_text(r);
     s += search + (search.empty() ? "" : "\n") + plans_text(r) + totals_text(r) + regions_text(r) + repeated_text(r);
     std::vector<size_t> order(r.kernels.size());

@@ -1,0 +1,309 @@
+#include "compile/precision_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/option_error.h"
+#include "compile/pipeline.h"
+#include "compile/precision_switches.h"
+#include "compile/random_inputs.h"
+#include "model/session.h"
+#include "orchestrate/precision.h"
+#include "orchestrate/schedules.h"
+#include "program/transform/dead_code.h"
+
+namespace tilewright {
+
+namespace {
+
+/// The program with constants whose contents no pass reads.
+Program without_reading(Program program) {
+    for (const auto& [v, tensor] : program.constants) program.unread.emplace(v, v.value);
+    return program;
+}
+
+/// The products that are rounded, but for those of `keep`.
+std::vector<NarrowedProduct> rounded_products(const Program& program, const Target& target, const F32Products& keep) {
+    NarrowedOperands report;
+    tilewright::narrow_operands(without_reading(program), target, Precision::BF16, &report, keep);
+    return report.rounded;
+}
+
+/// The largest difference of a floating-point output from the expected one, relative to its largest magnitude.
+double largest_error(const std::vector<Tensor>& actual, const std::vector<Tensor>& expected) {
+    double worst = 0;
+    for (size_t o = 0; o < expected.size(); ++o) {
+        const Tensor &x = expected[o], &y = actual.at(o);
+        if (!is_float(x.dtype())) continue;
+        if (x.shape() != y.shape()) return std::numeric_limits<double>::infinity();
+        double magnitude = 0, difference = 0;
+        for (int64_t i = 0; i < x.count(); ++i) {
+            const double a = x.get(i), b = y.get(i);
+            if (!std::isfinite(a)) continue;
+            magnitude = std::max(magnitude, std::fabs(a));
+            if (const double d = std::fabs(a - b); !(d <= difference)) difference = d;
+        }
+        if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+        if (difference > 0) worst = std::max(worst, difference / magnitude);
+    }
+    return worst;
+}
+
+class Chooser {
+  public:
+    Chooser(const Program& program, const CompileOptions& options, OrchestrateOptions& planning,
+            PrecisionChoice& report)
+        : program_(numbered(eliminate_dead_code(program))),
+          options_(options),
+          planning_(planning),
+          target_(planning.scheduling.target),
+          report_(report) {}
+
+    void run() {
+        candidates_ = rounded_products(program_, target_, planning_.f32_products);
+        for (const NarrowedProduct& p : candidates_) report_.products.push_back({p.result, {}, {}, {}});
+        if (options_.where_faster) keep_slower();
+        if (options_.max_error > 0) keep_inexact();
+    }
+
+  private:
+    void step(const std::string& what, size_t done = 0, size_t total = 0) const {
+        if (options_.watch) options_.watch({what, done, total});
+    }
+
+    /// Candidate `k` stays in f32.
+    void keep(size_t k, PrecisionReason reason) {
+        planning_.f32_products.results.insert(candidates_[k].result);
+        report_.products[k].reason = reason;
+    }
+
+    bool kept(size_t k) const { return report_.products[k].reason != PrecisionReason::Rounded; }
+
+    // --- time
+
+    struct Times {
+        double all = 0;
+        std::vector<double> of;  ///< by candidate: the kernels that compute it
+    };
+
+    Times times(Precision precision, const F32Products& keep) {
+        OrchestrateOptions how = planning_;
+        how.f32_products = keep;
+        how.skip.emplace_back("sample_sizes");
+        how.keep_refusals = false;
+        how.joint.reset();
+        how.run = {};
+        how.scheduling.precision = precision;
+        how.scheduling.estimates = true;
+        how.scheduling.costs = nullptr;
+        if (how.scheduling.kind == SchedulerKind::Search) how.scheduling.kind = SchedulerKind::Auto;
+        if (!schedules_) schedules_ = std::make_shared<Schedules>(how.scheduling, how.kept);
+        how.schedules = schedules_;
+        KernelSet kernels;
+        const Plan plan = plan_program(without_reading(program_), kernels, how);
+        Times out{estimated_seconds(plan), std::vector<double>(candidates_.size())};
+        for (const Step& s : plan.steps)
+            if (const auto* call = std::get_if<KernelCall>(&s.what)) divide(plan.program, *call, out.of);
+        return out;
+    }
+
+    /// Adds the kernel's time to the candidates that it computes, in equal parts.
+    void divide(const Program& program, const KernelCall& call, std::vector<double>& of) const {
+        std::vector<size_t> computed;
+        Origin origin;
+        for (const PrimitiveId p : call.primitives) origin.add(program.primitives[p].origin);
+        for (size_t k = 0; k < candidates_.size(); ++k)
+            if (std::binary_search(origin.parts.begin(), origin.parts.end(), candidates_[k].origin.parts.at(0)))
+                computed.push_back(k);
+        for (const size_t k : computed)
+            of[k] += (call.estimated_seconds + kKernelSeconds) / static_cast<double>(computed.size());
+    }
+
+    void keep_slower() {
+        step("estimating products in bf16 and f32");
+        const Times f32 = times(Precision::F32, {}), bf16 = times(Precision::BF16, planning_.f32_products);
+        report_.f32_seconds = f32.all;
+        F32Products some = planning_.f32_products;
+        std::vector<size_t> slower;
+        for (size_t k = 0; k < candidates_.size(); ++k)
+            if (bf16.of[k] > f32.of[k]) {
+                slower.push_back(k);
+                some.results.insert(candidates_[k].result);
+            }
+        report_.seconds = bf16.all;
+        if (!slower.empty()) {
+            const Times without = times(Precision::BF16, some);
+            if (without.all <= bf16.all)
+                report_.seconds = without.all;
+            else
+                slower.clear();
+        }
+        if (*report_.seconds > f32.all) {
+            slower.resize(candidates_.size());
+            std::iota(slower.begin(), slower.end(), size_t{0});
+        }
+        for (const size_t k : slower) keep(k, PrecisionReason::Slower);
+    }
+
+    // --- error
+
+    /// A session of a program, which is compiled as it is.
+    Session session_of(Program program) {
+        CompileOptions o = options_;
+        o.precision = Precision::F32;
+        o.f32_products = {};
+        o.measure = o.keep_refusals = o.keep_objects = false;
+        o.code = true;
+        o.joint.reset();
+        o.optimal.profile = Profile::None;
+        if (o.scheduler == SchedulerKind::Search) o.scheduler = SchedulerKind::Auto;
+        const auto model = compile_program(std::move(program), o);
+        if (inputs_.empty()) {
+            if (options_.inputs) inputs_ = options_.inputs(model->inputs());
+            if (inputs_.empty()) inputs_ = random_inputs(model->inputs());
+        }
+        return Session(model, options_.threads);
+    }
+
+    /// The error with the candidates rounded that are not kept.
+    double measured() {
+        Session session = session_of(
+            tilewright::narrow_operands(program_, target_, Precision::BF16, nullptr, planning_.f32_products));
+        return largest_error(session.run(inputs_), expected_);
+    }
+
+    double switched(Session& session, const std::vector<size_t>& among, const std::function<bool(size_t)>& on) const {
+        Tensor switches(DType::Bool, {static_cast<int64_t>(among.size())});
+        for (size_t i = 0; i < among.size(); ++i) switches.set(static_cast<int64_t>(i), int64_t{on(i) ? 1 : 0});
+        std::vector<Tensor> inputs = inputs_;
+        inputs.push_back(switches);
+        return largest_error(session.run(inputs), expected_);
+    }
+
+    void keep_inexact() {
+        std::vector<size_t> rounded;
+        for (size_t k = 0; k < candidates_.size(); ++k)
+            if (!kept(k)) rounded.push_back(k);
+        if (rounded.empty()) return;
+        try {
+            step("running in f32");
+            expected_ = session_of(program_).run(inputs_);
+            step("running in bf16");
+            report_.error_of_all = report_.error = measured();
+            if (*report_.error_of_all > options_.max_error) keep_until_exact(rounded);
+        } catch (const ModelError& e) {
+            throw OptionError(fmt::format("the error of bf16 cannot be measured: {}", e.what()),
+                              "give inputs that the model takes (--data, --input, --dim)");
+        }
+    }
+
+    void keep_until_exact(const std::vector<size_t>& rounded) {
+        const size_t n = rounded.size();
+        std::vector<NarrowedProduct> products;
+        for (const size_t k : rounded) products.push_back(candidates_[k]);
+        step("compiling with a switch for each product");
+        Session session = session_of(with_switches(program_, products));
+        std::vector<double> alone;
+        for (size_t i = 0; i < n; ++i) {
+            step("rounding one product at a time", i, n);
+            alone.push_back(switched(session, rounded, [&](size_t j) { return j == i; }));
+            report_.products[rounded[i]].alone = alone[i];
+        }
+        std::vector<size_t> order(n);  // the most sensitive first
+        std::iota(order.begin(), order.end(), size_t{0});
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return alone[a] > alone[b]; });
+        std::vector<size_t> rank(n);
+        for (size_t i = 0; i < n; ++i) rank[order[i]] = i;
+        size_t low = 1, high = n;  // `high` suffices: nothing is rounded
+        while (low < high) {
+            const size_t middle = (low + high) / 2;
+            step("searching the products in f32", middle, n);
+            if (switched(session, rounded, [&](size_t i) { return rank[i] >= middle; }) <= options_.max_error)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        for (size_t done = 0;; high = std::min(n, high + std::max<size_t>(1, n / 16))) {
+            for (; done < high; ++done) keep(rounded[order[done]], PrecisionReason::Error);
+            step("running with some products in f32", high, n);
+            report_.error = high == n ? 0 : measured();
+            if (*report_.error <= options_.max_error) return;
+        }
+    }
+
+    const Program program_;
+    const CompileOptions& options_;
+    OrchestrateOptions& planning_;
+    const Target& target_;
+    PrecisionChoice& report_;
+    std::vector<NarrowedProduct> candidates_;
+    std::shared_ptr<Schedules> schedules_;
+    std::vector<Tensor> inputs_, expected_;
+};
+
+}  // namespace
+
+std::string_view to_string(PrecisionReason reason) {
+    constexpr std::array<std::string_view, 4> kNames = {"rounded", "named", "slower", "error"};
+    return kNames[static_cast<size_t>(reason)];
+}
+
+size_t PrecisionChoice::rounded() const {
+    return static_cast<size_t>(std::count_if(products.begin(), products.end(),
+                                             [](const Product& p) { return p.reason == PrecisionReason::Rounded; }));
+}
+
+void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionChoice* report) {
+    const Scheduling& how = planning.scheduling;
+    NarrowedOperands narrowed;
+    unit.grouped.program = tilewright::narrow_operands(std::move(unit.grouped.program), how.target, how.precision,
+                                                       &narrowed, planning.f32_products);
+    if (report == nullptr) return;
+    report->available = how.target.gpu || how.target.bf16_products();
+    const std::vector<SourceNode>& nodes = unit.grouped.program.nodes;
+    for (const std::vector<NarrowedProduct>* products : {&narrowed.rounded, &narrowed.kept})
+        for (const NarrowedProduct& p : *products) {
+            auto at = std::find_if(report->products.begin(), report->products.end(),
+                                   [&](const auto& known) { return known.result == p.result; });
+            if (at == report->products.end()) {
+                const bool rounded = products == &narrowed.rounded;
+                at = report->products.insert(
+                    at, {p.result, {}, rounded ? PrecisionReason::Rounded : PrecisionReason::Named, {}});
+            }
+            for (const uint32_t n : p.origin.nodes)
+                at->nodes.push_back(fmt::format("{} ({})", nodes.at(n).name, nodes.at(n).op));
+        }
+}
+
+void choose_precision(Unit& unit, const CompileOptions& options, OrchestrateOptions& planning,
+                      PrecisionChoice& report) {
+    report.max_error = options.max_error;
+    if (!planning.scheduling.target.bf16_products()) return;
+    Chooser(unit.grouped.program, options, planning, report).run();
+    for (const auto& [program, body] : unit.bodies)
+        body->each([&](Unit& u) {
+            for (const NarrowedProduct& p :
+                 rounded_products(u.grouped.program, planning.scheduling.target, planning.f32_products)) {
+                planning.f32_products.results.insert(p.result);
+                report.products.push_back({p.result, {}, PrecisionReason::Error, {}});
+            }
+        });
+}
+
+double estimated_seconds(const Plan& plan) {
+    double seconds = 0;
+    for (const Step& step : plan.steps) {
+        if (const auto* call = std::get_if<KernelCall>(&step.what)) seconds += call->estimated_seconds + kKernelSeconds;
+        for (const auto& body : step.bodies) seconds += estimated_seconds(*body);
+    }
+    return seconds;
+}
+
+}  // namespace tilewright
