@@ -232,6 +232,10 @@ void Finder::find_pass(Precision precision, Evaluation found) {
     out_.wrong_after = all[hi].pass;
     if (precision == Precision::Rounded) return;
     out_.fault = Fault::Pass;
+    if (out_.wrong_after == "narrow_operands")
+        out_.notes.emplace_back(
+            "this pass rounds operands of products: `verify --precision bf16` lists their errors, and --max-error and "
+            "--keep-f32 keep products in f32");
     describe_pass(all[lo], expected, all[hi], found);
 }
 
