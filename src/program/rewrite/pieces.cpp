@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -128,9 +130,28 @@ std::string piece_text(const Piece& piece) {
     return print(p);
 }
 
+namespace {
+
+/// The nodes of a piece that take the place of those of an equal one: the primitives of both correspond.
+std::map<uint32_t, Origin> nodes_instead(const Piece& of, const Piece& from) {
+    std::map<uint32_t, Origin> out;
+    for (const PrimitiveId id : of.program.primitives.ids()) {
+        const std::vector<uint32_t>& theirs = of.program.primitives[id].origin.nodes;
+        const Origin& ours = from.program.primitives[id].origin;
+        for (size_t i = 0; i < theirs.size(); ++i)
+            out[theirs[i]].add(theirs.size() == ours.nodes.size() ? Origin{{ours.nodes[i]}, {}}
+                                                                  : Origin{ours.nodes, {}});
+    }
+    return out;
+}
+
+}  // namespace
+
 Program put_back(const Program& whole, const std::vector<Replacement>& replacements, std::vector<ValueId>* new_values) {
     Patch all;
-    for (const auto& [from, to] : replacements) {
+    for (const auto& [from, to, of] : replacements) {
+        const bool other = of != nullptr && of != from;
+        const auto instead = other ? nodes_instead(*of, *from) : std::map<uint32_t, Origin>();
         const size_t known = from->values.size(), first = whole.values.size() + all.values.size();
         const auto moved = [&](ValueId v) {
             return v.index() < known ? from->values[v.index()] : ValueId(first + v.index() - known);
@@ -141,6 +162,11 @@ Program put_back(const Program& whole, const std::vector<Replacement>& replaceme
             if (v.index() >= known) all.constants.emplace(moved(v), tensor);
         for (Primitive p : to->primitives) {
             for (ValueId& v : p.outputs) v = moved(v);
+            if (other) {
+                const Origin made = std::exchange(p.origin, {});
+                for (const uint32_t node : made.nodes)
+                    if (const auto it = instead.find(node); it != instead.end()) p.origin.add(it->second);
+            }
             for (Access& a : p.expr()->accesses) a.value = moved(a.value);
             all.primitives.push_back(std::move(p));
         }

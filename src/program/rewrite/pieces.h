@@ -29,6 +29,7 @@ std::string piece_text(const Piece& piece);
 struct Replacement {
     const Piece* from;
     const Program* to;
+    const Piece* of = nullptr;  ///< the equal piece from which `to` was made, whose origins it has; null: `from`
 };
 /// The full program with all replacements, of different runs, applied. `new_values[k]` is the first value that
 Program put_back(const Program& whole, const std::vector<Replacement>& replacements,

@@ -286,7 +286,8 @@ class ProgramSearch {
         for (size_t d = 0; d < distinct_.size(); ++d)
             for (const size_t k : distinct_[d].where) {
                 if (!distinct_[d].changes()) continue;
-                replacements.push_back({&pieces_[k], &distinct_[d].proposals[distinct_[d].chosen].program});
+                const Piece* first = &pieces_[distinct_[d].where[0]];
+                replacements.push_back({&pieces_[k], &distinct_[d].proposals[distinct_[d].chosen].program, first});
                 of.push_back(d);
             }
         std::vector<ValueId> first;

@@ -159,6 +159,26 @@ TEST(Rewrite, equal_pieces_are_searched_once) {
     expect_same(p, fold_constants(q), 1e-5);
 }
 
+TEST(Rewrite, equal_pieces_keep_their_own_nodes) {
+    constexpr uint32_t kLayers = 12, kPrimitives = 8;
+    Program p = layers(kLayers);
+    ASSERT_EQ(p.primitives.size(), kLayers * kPrimitives);
+    for (uint32_t k = 0; k < kLayers; ++k) p.nodes.push_back({fmt::format("layer{}", k), "Op"});
+    for (const PrimitiveId id : p.primitives.ids()) p.primitives[id].origin.nodes = {id.value / kPrimitives};
+    RewriteSearch options;
+    options.piece = kPrimitives;
+    RewriteReport report;
+    const Program q = rewrite(p, options, &report);
+    ASSERT_LT(report.distinct, report.pieces);
+    ASSERT_LT(report.after, report.before);
+    std::map<uint32_t, size_t> primitives;
+    for (const Primitive& each : q.primitives) {
+        ASSERT_EQ(each.origin.nodes.size(), 1U) << each.name;
+        ++primitives[each.origin.nodes[0]];
+    }
+    EXPECT_EQ(primitives.size(), kLayers) << "each layer is there";
+}
+
 TEST(Rewrite, random_programs_compute_the_same) {
     RewriteSearch options;
     options.budget = 4;
