@@ -116,11 +116,10 @@ std::map<std::string, std::string> options_in(const std::map<std::string, std::s
 
 struct RegionInfo : ComputeInfo {
     const Api& api;
-    Runner runner;
-    bool runs_here = true;  ///< false: compiled for other CPUs (the option isa)
+    std::unique_ptr<Runner> runner;  ///< null: compiled for other CPUs (the option isa)
 
-    RegionInfo(const Api& a, std::shared_ptr<const CompiledModel> model, int threads)
-        : api(a), runner(a, std::move(model), threads) {
+    RegionInfo(const Api& a, const std::shared_ptr<const CompiledModel>& model, int threads, bool runs_here)
+        : api(a), runner(runs_here ? std::make_unique<Runner>(a, model, threads) : nullptr) {
         create_state = [](ComputeInfo*, OrtNodeComputeContext*, void** state) -> OrtStatus* {
             *state = nullptr;
             return nullptr;
@@ -128,8 +127,8 @@ struct RegionInfo : ComputeInfo {
         compute = [](ComputeInfo* self, void*, OrtKernelContext* context) {
             auto& r = *static_cast<RegionInfo*>(self);
             return guarded(r.api, [&] {
-                if (!r.runs_here) throw ApiError("the region is compiled for instructions that this CPU does not have");
-                r.runner.run(context);
+                if (!r.runner) throw ApiError("the region is compiled for instructions that this CPU does not have");
+                r.runner->run(context);
             });
         };
         release_state = [](ComputeInfo*, void*) {};
@@ -223,9 +222,10 @@ struct Provider : Ep {
             const Model read = read_region(api, graph, region, Constants::Copy);
             model = compile_or_load(read, options_for(read)).model;
         }
-        Compiled out{std::make_unique<RegionInfo>(api, model, settings.threads), {nullptr, api.release_node}};
-        if (!settings.pipeline.compile.isa.empty())
-            out.info->runs_here = missing_features(model->impl().platform, host_features()).empty();
+        const bool runs_here =
+            settings.pipeline.compile.isa.empty() || missing_features(model->impl().platform, host_features()).empty();
+        Compiled out{std::make_unique<RegionInfo>(api, model, settings.threads, runs_here),
+                     {nullptr, api.release_node}};
         if (context.enabled) {
             out.node.reset(make_context_node(api, context, graph, fused, model, compiled_count++));
             compatibility = compatibility_text(model->impl().platform);
