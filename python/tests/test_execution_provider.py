@@ -116,16 +116,20 @@ class ExecutionProvider(unittest.TestCase):
                     feeds = inputs_of(reference, size)
                     assert_close(self, s.run(None, feeds), reference.run(None, feeds))
 
+    def expect_bits_of_our_session(self, path, size):
+        """`size`: of dynamic dimensions."""
+        options = tilewright.SessionOptions()
+        options.intra_op_num_threads = 1
+        own, s = tilewright.InferenceSession(path, options), session(path, optimise=False)
+        feeds = inputs_of(s, size)
+        for a, b in zip(s.run(None, feeds), own.run(None, feeds)):
+            self.assertEqual(a.tobytes(), b.tobytes())
+
     def test_results_are_those_of_our_own_session_bit_for_bit(self):
         """Where ONNX Runtime does not change the graph first."""
         for path in self.zoo():
             with self.subTest(path):
-                options = tilewright.SessionOptions()
-                options.intra_op_num_threads = 1
-                own, s = tilewright.InferenceSession(path, options), session(path, optimise=False)
-                feeds = inputs_of(s, 3)
-                for a, b in zip(s.run(None, feeds), own.run(None, feeds)):
-                    self.assertEqual(a.tobytes(), b.tobytes())
+                self.expect_bits_of_our_session(path, 3)
 
     @needs_assignment
     def test_any_part_of_a_model_may_be_left_to_onnxruntime(self):
@@ -260,12 +264,7 @@ class ExecutionProvider(unittest.TestCase):
     def test_nodes_are_in_the_files_order(self):
         """Plans of this model depend on it, and with them the last bits of results."""
         path = os.path.join(SHARED, "gtcrn_stream_raw", "model.onnx")
-        options = tilewright.SessionOptions()
-        options.intra_op_num_threads = 1
-        own, s = tilewright.InferenceSession(path, options), session(path, optimise=False)
-        feeds = inputs_of(s, 1)
-        for a, b in zip(s.run(None, feeds), own.run(None, feeds)):
-            self.assertEqual(a.tobytes(), b.tobytes())
+        self.expect_bits_of_our_session(path, 1)
 
     @unittest.skipUnless(os.path.isdir(SHARED), "needs ../shared")
     def test_real_models_are_one_part_each(self):

@@ -199,8 +199,9 @@ class Chooser {
             report_.error_of_all = report_.error = measured();
             if (*report_.error_of_all > options_.max_error) keep_until_exact(rounded);
         } catch (const ModelError& e) {
-            throw OptionError(fmt::format("the error of bf16 cannot be measured: {}", e.what()),
-                              "give inputs that the model takes (--data, --input, --dim)");
+            throw OptionError(
+                fmt::format("the error of bf16 cannot be measured: {}", e.what()),
+                e.hint().empty() ? "give inputs that the model takes (--data, --input, --dim)" : e.hint());
         }
     }
 

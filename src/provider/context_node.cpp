@@ -87,7 +87,7 @@ Descriptor file_in_memory(std::string_view bytes) {
     for (size_t at = 0; written && at < bytes.size();) {
         const ssize_t n = ::write(file.get(), bytes.data() + at, bytes.size() - at);
         if (n > 0) at += static_cast<size_t>(n);
-        written = n > 0 || errno == EINTR;
+        written = n > 0 || (n < 0 && errno == EINTR);
     }
     if (!written) throw RuntimeError(fmt::format("cannot make a file in memory: {}", std::strerror(errno)));
     return file;
