@@ -75,7 +75,9 @@ ModelFileInfo load_model_file(const std::string& path);
 /// The same for an open file, which may be closed afterwards. `name` stands for it in messages.
 ModelFileInfo load_model_file(int file, const std::string& name);
 
-/// The same as from a path. Where every variant is for other CPUs, the first one is returned.
+/// What a file or an archive has, for this machine or another, without loading anything of it. The model is that of the
+/// last variant that runs here, otherwise of the first one, and has no code: it must not be run. Throws ModelError as
+/// load_model_file does.
 ModelFileInfo inspect_model_file(const std::string& path);
 
 /// Writes the same as a static archive to link programs with; `symbol` is its table.

@@ -213,6 +213,52 @@ TEST_F(ModelFile, ForSeveralLevelsOfInstructionsRunsTheLastThatTheCpuHas) {
     EXPECT_EQ(Session(loaded.model).run(inputs), Session(models[*here]).run(inputs));
 }
 
+/// Without loading it: an archive has no addresses yet, and code for another architecture cannot be loaded.
+TEST_F(ModelFile, IsDescribedForAnyArchitecture) {
+    for (const char* isa : {"avx2", "neon"}) {
+        CompileOptions options = with_objects();
+        options.isa = isa;
+        const auto model = compile_program(test::recurrences({}), options);
+        write_model_file({model, model}, {"ab12", {}}, folder / "m.so");
+        write_model_archive({model, model}, {"ab12", {}}, folder / "m.a", "tilewright_model_m");
+        for (const char* name : {"m.so", "m.a"}) {
+            const ModelFileInfo info = inspect_model_file(folder / name);
+            EXPECT_EQ(info.about.origin.hash, "ab12") << name;
+            EXPECT_EQ(info.about.platform, model->impl().platform) << name;
+            ASSERT_EQ(info.variants.size(), 2u) << name;
+            for (const ModelFileInfo::Variant& v : info.variants) EXPECT_EQ(v.kernels, model->kernels().size()) << name;
+            EXPECT_GT(info.weight_bytes, 0u) << name;
+            EXPECT_EQ(info.file_bytes, std::filesystem::file_size(folder / name));
+            EXPECT_EQ(info.model->outputs().size(), model->outputs().size()) << name;
+            EXPECT_EQ(info.model->stats().steps, model->stats().steps) << name;
+        }
+    }
+}
+
+/// An archive has no hash: what is wrong with it is found as it is read.
+TEST_F(ModelFile, ThatIsADamagedArchiveIsDescribedOrRefused) {
+    const auto model = compile_program(test::recurrences({}), with_objects());
+    write_model_archive({model}, {}, folder / "m.a", "tilewright_model_m");
+    const std::string bytes = contents(folder / "m.a");
+    int refused = 0;
+    const auto inspect = [&](const std::string& changed) {
+        try {
+            EXPECT_TRUE(inspect_model_file(written("changed.a", changed)).model);
+        } catch (const ModelError& e) {
+            EXPECT_THAT(e.what(), HasSubstr("changed.a'"));
+            ++refused;
+        }
+    };
+    for (size_t at = 8; at < bytes.size(); at += 1 + at / 64) {
+        std::string wrong = bytes;
+        wrong[at] = static_cast<char>(wrong[at] ^ 0x81);
+        inspect(wrong);
+        inspect(bytes.substr(0, at));
+    }
+    EXPECT_GT(refused, 0);
+    inspect(bytes.substr(0, 8));
+}
+
 TEST(ModelVariants, AreChosenByWhatTheCpuHas) {
     std::vector<ModelFileInfo::Variant> variants;
     for (const std::vector<std::string>& features : {std::vector<std::string>{"a"}, {"a", "b"}, {"a", "c"}})

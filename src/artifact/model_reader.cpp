@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "artifact/model_file.h"
+#include "artifact/model_reader.h"
 #include "artifact/model_trailer.h"
 #include "base/error.h"
 #include "base/keyed_hash.h"
@@ -18,8 +18,6 @@
 namespace tilewright::artifact {
 
 namespace {
-
-constexpr std::string_view kArchiveMagic = "!<arch>\n";
 
 /// That of an ELF file.
 std::string_view arch_of(std::string_view bytes) {
@@ -50,13 +48,7 @@ uint64_t check_file(const MappedFile& file, const std::string& path) {
     if (bytes.starts_with(kArchiveMagic))
         throw ModelError(fmt::format("'{}' is an archive, which programs are linked with", path),
                          "`tilewright compile model.onnx -o NAME.so` writes a file that can be loaded");
-    if (bytes.substr(0, 4) != "\177ELF") model_error("'{}' is no compiled model", path);
-    if (bytes.size() < kTrailerBytes || bytes.substr(bytes.size() - kTrailerMagic.size()) != kTrailerMagic)
-        throw ModelError(fmt::format("'{}' is no compiled model, or is cut off: its last bytes are missing", path),
-                         "`tilewright compile` makes such files; strip and similar tools damage them");
-    const std::string_view object = bytes.substr(0, bytes.size() - kTrailerBytes);
-    if (plain_hash(object) != bytes.substr(object.size(), kFileHashBytes))
-        model_error("'{}' is damaged: its content does not have the hash at its end", path);
+    check_trailer(bytes, path);
     if (const std::string_view arch = arch_of(bytes); arch != kHostArch)
         model_error("'{}' was compiled for {}, and this machine is {}", path, arch, kHostArch);
     return bytes.size();
@@ -74,17 +66,11 @@ std::shared_ptr<void> loaded(const Place& from, std::shared_ptr<const void> owne
 
 bool is_table(const ModelTable& table) { return std::string_view(table.magic, sizeof table.magic) == kTableMagic; }
 
-void check_interface(const ModelTable& table, const std::string& path) {
-    if (table.abi != kModelAbi)
-        model_error("'{}' has version {} of the interface to its code, and this build has {}", path, table.abi,
-                    kModelAbi);
-}
-
 const ModelTable& table_of(const std::shared_ptr<void>& library, const std::string& path) {
     const auto* table = static_cast<const ModelTable*>(::dlsym(library.get(), kModelSymbol));
     if (table == nullptr || !is_table(*table))
         model_error("'{}' is no compiled model: it has no symbol {}", path, kModelSymbol);
-    check_interface(*table, path);
+    check_interface(table->abi, path);
     return *table;
 }
 
@@ -97,34 +83,59 @@ const ModelTable& table_of(const std::shared_ptr<void>& library, const std::stri
                      "compile with --isa of the least CPU that it should run on");
 }
 
-/// The model of the table's last variant that runs here, with these weights.
 ModelFileInfo read_table(const ModelTable& table, std::span<const std::byte> weights,
-                         const std::shared_ptr<const void>& owner, const std::string& path, bool to_run,
+                         const std::shared_ptr<const void>& owner, const std::string& path,
                          const std::function<MakeFallback()>& fallback = {}) {
-    ModelFileInfo out;
-    out.weight_bytes = weights.size();
-    std::vector<About> abouts;
-    for (const ModelVariant& v : std::span(table.variants, table.variant_count)) {
-        abouts.push_back(read_about({v.plan, v.plan_bytes}));
-        out.variants.push_back({abouts.back().platform, v.plan_bytes, v.kernel_count});
-    }
-    if (abouts.empty()) model_error("'{}' has no model", path);
-    const std::vector<std::string> here = host_features();
-    const std::optional<size_t> runs = variant_for(out.variants, here);
-    if (!runs && to_run) refuse_cpu(abouts[0].platform, here, path);
-    const ModelVariant& v = table.variants[runs.value_or(0)];
-    out.about = std::move(abouts[runs.value_or(0)]);
-    out.model = read_plan({v.plan, v.plan_bytes}, weights, {v.kernels, v.kernel_count}, owner, fallback);
-    return out;
+    std::vector<VariantParts> variants;
+    for (const ModelVariant& v : std::span(table.variants, table.variant_count))
+        variants.push_back({{v.plan, v.plan_bytes}, {v.kernels, v.kernel_count}});
+    return read_variants(variants, weights, owner, path, true, fallback);
 }
 
-ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes, bool to_run) {
+ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes) {
     const std::string& path = from.name;
     const std::shared_ptr<void> library = loaded(from);
     const ModelTable& table = table_of(library, path);
+    ModelFileInfo out = read_table(table, {table.weights, table.weight_bytes}, library, path);
+    out.file_bytes = file_bytes;
+    return out;
+}
+
+}  // namespace
+
+void check_trailer(std::string_view bytes, const std::string& path) {
+    if (bytes.substr(0, 4) != "\177ELF") model_error("'{}' is no compiled model", path);
+    if (bytes.size() < kTrailerBytes || bytes.substr(bytes.size() - kTrailerMagic.size()) != kTrailerMagic)
+        throw ModelError(fmt::format("'{}' is no compiled model, or is cut off: its last bytes are missing", path),
+                         "`tilewright compile` makes such files; strip and similar tools damage them");
+    const std::string_view object = bytes.substr(0, bytes.size() - kTrailerBytes);
+    if (plain_hash(object) != bytes.substr(object.size(), kFileHashBytes))
+        model_error("'{}' is damaged: its content does not have the hash at its end", path);
+}
+
+void check_interface(uint32_t abi, const std::string& path) {
+    if (abi != kModelAbi)
+        model_error("'{}' has version {} of the interface to its code, and this build has {}", path, abi, kModelAbi);
+}
+
+ModelFileInfo read_variants(std::span<const VariantParts> variants, std::span<const std::byte> weights,
+                            const std::shared_ptr<const void>& owner, const std::string& path, bool to_run,
+                            const std::function<MakeFallback()>& fallback) {
     try {
-        ModelFileInfo out = read_table(table, {table.weights, table.weight_bytes}, library, path, to_run);
-        out.file_bytes = file_bytes;
+        ModelFileInfo out;
+        out.weight_bytes = weights.size();
+        std::vector<About> abouts;
+        for (const VariantParts& v : variants) {
+            abouts.push_back(read_about(v.plan));
+            out.variants.push_back({abouts.back().platform, v.plan.size(), v.kernels.size()});
+        }
+        if (abouts.empty()) model_error("'{}' has no model", path);
+        const std::vector<std::string> here = host_features();
+        const std::optional<size_t> runs = variant_for(out.variants, here);
+        if (!runs && to_run) refuse_cpu(abouts[0].platform, here, path);
+        const VariantParts& v = variants[runs.value_or(0)];
+        out.about = std::move(abouts[runs.value_or(0)]);
+        out.model = read_plan(v.plan, weights, v.kernels, owner, fallback);
         return out;
     } catch (const ModelError& e) {
         const std::string_view what = e.what();
@@ -132,8 +143,6 @@ ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes, bool to_ru
         throw ModelError(fmt::format("'{}': {}", path, what), e.hint());
     }
 }
-
-}  // namespace
 
 std::optional<size_t> variant_for(const std::vector<ModelFileInfo::Variant>& variants,
                                   const std::vector<std::string>& features) {
@@ -151,30 +160,26 @@ bool is_model_file(const std::string& path) {
 }
 
 ModelFileInfo load_model_file(const std::string& path) {
-    return open_model_file({path, path}, check_file(MappedFile(path), path), true);
+    return open_model_file({path, path}, check_file(MappedFile(path), path));
 }
 
 ModelFileInfo load_model_file(int file, const std::string& name) {
-    return open_model_file({path_of_its_own(file), name}, check_file(MappedFile(file, name), name), true);
-}
-
-ModelFileInfo inspect_model_file(const std::string& path) {
-    return open_model_file({path, path}, check_file(MappedFile(path), path), false);
+    return open_model_file({path_of_its_own(file), name}, check_file(MappedFile(file, name), name));
 }
 
 ModelFileInfo load_linked_model(const ModelTable& table) {
     const std::string name = "linked model";
     if (!is_table(table))
         model_error("the address is not of a model's table: give that of the header beside the archive");
-    check_interface(table, name);
-    return read_table(table, {table.weights, table.weight_bytes}, nullptr, name, true);
+    check_interface(table.abi, name);
+    return read_table(table, {table.weights, table.weight_bytes}, nullptr, name);
 }
 
 ModelFileInfo load_model_object(int file, std::span<const std::byte> weights, std::shared_ptr<const void> owner,
                                 const std::function<MakeFallback()>& fallback) {
     const std::string path = path_of_its_own(file);
     const std::shared_ptr<void> library = loaded({path, path}, std::move(owner));
-    return read_table(table_of(library, path), weights, library, path, true, fallback);
+    return read_table(table_of(library, path), weights, library, path, fallback);
 }
 
 }  // namespace tilewright::artifact

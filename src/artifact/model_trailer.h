@@ -9,6 +9,7 @@
 namespace tilewright::artifact {
 
 inline constexpr std::string_view kTableMagic("TWMODEL\0", 8);
+inline constexpr std::string_view kArchiveMagic = "!<arch>\n";  ///< of static archives
 // Behind the shared object: the hash of its bytes, then a magic.
 inline constexpr std::string_view kTrailerMagic("TWEND\r\n\0", 8);
 inline constexpr size_t kFileHashBytes = 32, kTrailerBytes = kFileHashBytes + 8;

@@ -139,6 +139,7 @@ TEST_F(CompileTool, CompilesForAnotherArchitecture) {
     const Result r = place.run({"run", "model.so"});
     EXPECT_TRUE(refused(r));
     EXPECT_THAT(r.err, HasSubstr("'model.so' was compiled for aarch64, and this machine is x86_64"));
+    EXPECT_THAT(place.run({"inspect", "model.so"}).out, HasSubstr("target     aarch64, "));
     EXPECT_THAT(place.run({"compile", "model.onnx", "-o", "both.so", "--isa", "avx2,neon"}).err,
                 HasSubstr("a file is for one architecture, and these are for aarch64 and x86_64"));
     EXPECT_FALSE(place.exists("both.so"));

@@ -266,9 +266,13 @@ void add_inspect_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("inspect", "print what a compiled model needs and has");
     auto path = std::make_shared<std::string>();
     auto json = std::make_shared<std::string>();
-    c->add_option("file", *path, "written by `tilewright compile`")->required();
+    c->add_option("file", *path, "written by `tilewright compile`: a shared object or an archive")->required();
     add_json_option(*c, *json);
-    c->footer("Examples:\n  tilewright inspect model.so");
+    c->footer(
+        "The file may be for another machine: nothing of it is loaded or run.\n\n"
+        "Examples:\n"
+        "  tilewright inspect model.so\n"
+        "  tilewright inspect model.a --json model.json");
     c->callback([path, json, &status] { status = command_inspect(*path, *json); });
 }
 

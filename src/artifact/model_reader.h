@@ -1,0 +1,31 @@
+#pragma once
+// What reading a compiled model's file to run it and reading it to describe it have in common.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "artifact/model_file.h"
+
+namespace tilewright::artifact {
+
+/// Throws ModelError unless these are the bytes of a shared object with its trailer, and have the hash that is there.
+void check_trailer(std::string_view bytes, const std::string& path);
+
+/// Throws ModelError unless this is kModelAbi.
+void check_interface(uint32_t abi, const std::string& path);
+
+struct VariantParts {
+    std::string_view plan;
+    std::span<const cpu::KernelFn> kernels;
+};
+
+/// The model of the last variant that runs here, with these weights; where none does, of the first one, or for `to_run`
+/// a ModelError with what this CPU lacks. ModelErrors name the file. The other arguments are read_plan's.
+ModelFileInfo read_variants(std::span<const VariantParts> variants, std::span<const std::byte> weights,
+                            const std::shared_ptr<const void>& owner, const std::string& path, bool to_run,
+                            const std::function<MakeFallback()>& fallback = {});
+
+}  // namespace tilewright::artifact
