@@ -100,6 +100,13 @@ typedef struct tilewright_model tilewright_model;
 typedef struct tilewright_session tilewright_session;
 typedef struct tilewright_kv_cache tilewright_kv_cache;
 
+/* Functions of an ONNX file (ModelProto.functions) that define operators. */
+typedef struct tilewright_function_library {
+    const char* path;  /* NULL: the bytes below */
+    const void* bytes; /* of such a file */
+    size_t size;
+} tilewright_function_library;
+
 /* "0.1.0": the version of the loaded library; TILEWRIGHT_VERSION is that of the header. */
 TILEWRIGHT_API const char* tilewright_version(void);
 /* Bytes of one element; 0 for an invalid type. */
@@ -203,6 +210,10 @@ typedef struct tilewright_options {
     double max_error; /* for bf16: the largest error of an output against f32, relative to its largest magnitude, on
                          random inputs with the dimensions `sample_sizes`. Products stay in f32 until it is met.
                          0: no limit; 0.02 for TILEWRIGHT_AUTO_PRODUCTS */
+    size_t function_library_count; /* a node that has the domain and name of a function becomes the function's nodes,
+                                      which fuse with others. The model's own functions take precedence; two libraries
+                                      with one function are an error */
+    const tilewright_function_library* function_libraries;
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {

@@ -95,6 +95,12 @@ struct Io {
     std::vector<std::string> dim_names;  ///< "" for a fixed dimension
 };
 
+/// See tilewright_function_library.
+struct FunctionLibrary {
+    std::string path;  ///< empty: the bytes
+    std::string bytes;
+};
+
 struct Options {
     int threads = 0;                           ///< threads that the code is planned for; 0: the CPUs of this process
     std::string isa;                           ///< "avx2", "avx512", or "" for the best one of this machine
@@ -114,6 +120,7 @@ struct Options {
     std::map<std::string, std::int64_t> sample_sizes;  ///< of dynamic dimensions, for measurements and explanations
     bool cache = false;                                ///< keep machine code for later compilations
     std::string cache_folder;                          ///< where; "": the command-line tool's cache folder
+    std::vector<FunctionLibrary> function_libraries;   ///< operators that functions of ONNX files define
     /// Both may be called from any thread. They must not throw: that ends the process.
     std::function<void(tilewright_severity, const std::string&)> log;
     std::function<bool()> cancelled;  ///< called before each pass; true: the compilation ends, TILEWRIGHT_CANCELLED
@@ -179,6 +186,10 @@ class COptions {
         c_.sample_names = sample_names_.data();
         c_.sample_sizes = sample_sizes_.data();
         c_.cache_folder = options.cache ? options.cache_folder.c_str() : nullptr;
+        for (const FunctionLibrary& f : options.function_libraries)
+            libraries_.push_back({f.path.empty() ? nullptr : f.path.c_str(), f.bytes.data(), f.bytes.size()});
+        c_.function_library_count = libraries_.size();
+        c_.function_libraries = libraries_.data();
         c_.user = const_cast<Options*>(&options);
         if (options.log)
             c_.log = [](void* user, tilewright_severity severity, const char* message) noexcept {
@@ -202,6 +213,7 @@ class COptions {
 
     std::vector<const char*> dim_names_, sample_names_, range_names_, ranges_, keep_f32_;
     std::vector<std::int64_t> dim_sizes_, sample_sizes_;
+    std::vector<tilewright_function_library> libraries_;
     tilewright_options c_;
 };
 

@@ -62,6 +62,7 @@ std::string text_of(const PipelineOptions& o) {
         to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision), c.max_error,
         c.where_faster, c.kv_cache);
     for (const std::string& pattern : c.keep_f32) text += fmt::format("f32 {}\n", pattern);
+    for (const FunctionLibrary& f : c.functions) text += fmt::format("functions {}\n", artifact::content_hash(f.bytes));
     for (const auto& [name, size] : c.dims) text += fmt::format("dim {} {}\n", name, size);
     for (const auto& [name, range] : c.ranges) text += fmt::format("dim {} {}\n", name, to_string(range));
     text += o.rewrite ? rewrite_options_text(*o.rewrite) : "no rewrites\n";

@@ -14,6 +14,7 @@
 #include "backend/cpu/provider.h"
 #include "base/tensor.h"
 #include "cost/target.h"
+#include "graph/import.h"
 #include "model/compiled_model.h"
 #include "orchestrate/options.h"
 #include "schedule/scheduler.h"
@@ -44,7 +45,8 @@ struct CompileOptions : GroupingOptions {
     std::optional<GpuTarget> gpu;  ///< generate CUDA C++ for this GPU instead of machine code
     bool gpu_libraries = false;    ///< Scheduling::gpu_libraries
 
-    std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
+    std::vector<FunctionLibrary> functions;  ///< load_model's `libraries`
+    std::map<std::string, int64_t> dims;     ///< fixes symbolic dimensions
     SchedulerKind scheduler = SchedulerKind::Auto;
     /// Measure candidates on this machine where the scheduler has several; schedule search always does. The resulting
     /// plan is kept only if whole runs on `inputs` are faster than those of the plan without measurements.

@@ -560,12 +560,12 @@ Compilation compile_model(const Model& model, const PipelineOptions& options) {
 
 Compilation compile_model(const std::string& path, const PipelineOptions& options) {
     const double start = now_ms();
-    return compile_loaded(load_model(path), options, start);
+    return compile_loaded(load_model(path, {}, options.compile.functions), options, start);
 }
 
 Compilation compile_model(const void* bytes, size_t size, const PipelineOptions& options) {
     const double start = now_ms();
-    return compile_loaded(load_model_from_bytes(bytes, size), options, start);
+    return compile_loaded(load_model_from_bytes(bytes, size, {}, {}, options.compile.functions), options, start);
 }
 
 std::shared_ptr<const CompiledModel> compile_program(Program program, const CompileOptions& options) {

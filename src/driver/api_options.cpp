@@ -51,6 +51,21 @@ std::map<std::string, DimRange> ranges_of(const tilewright_options& o) {
     return out;
 }
 
+std::vector<FunctionLibrary> functions_of(const tilewright_options& o) {
+    std::vector<FunctionLibrary> out;
+    if (o.function_library_count > 0) require_pointer(o.function_libraries, "options->function_libraries");
+    for (size_t i = 0; i < o.function_library_count; ++i) {
+        const tilewright_function_library& f = o.function_libraries[i];
+        if (f.path != nullptr) {
+            out.push_back(read_function_library(f.path));
+            continue;
+        }
+        require_pointer(f.bytes, "options->function_libraries[i].bytes");
+        out.push_back({fmt::format("<functions {}>", i), std::string(static_cast<const char*>(f.bytes), f.size), {}});
+    }
+    return out;
+}
+
 /// The library whose kernels are measured beside generated ones; null if it is not installed.
 std::shared_ptr<const cpu::KernelProvider> measured_library() {
     try {
@@ -161,6 +176,7 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     p.compile.kv_cache = o.kv_cache != 0;
     p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");
     p.compile.ranges = ranges_of(o);
+    p.compile.functions = functions_of(o);
     choose_kernels(o, p.compile);
     if (o.cache_folder != nullptr) {
         p.compile.code_folder = code_folder(o.cache_folder);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 
 #include "base/error.h"
@@ -51,30 +52,6 @@ ModelInfo read_info(const onnx::ModelProto& proto) {
     return info;
 }
 
-Model read_model(io::ZeroCopyInputStream& stream, int64_t size, const std::string& folder, const ImportLimits& limits) {
-    Budget budget(limits);
-    ExternalFiles files(folder);
-    TensorReader tensors(budget, files);
-    onnx::ModelProto proto;
-    std::vector<NamedInitializer> initializers;
-    parse_model(stream, size, budget, proto, [&](onnx::TensorProto& t, const Tensor* raw) {
-        const auto describe = [&] { return "initialiser " + quoted_name(t.name()); };
-        initializers.push_back({t.name(), tensors.read(t, raw, true, describe)});
-    });
-    if (!proto.has_ir_version() || !proto.has_graph())
-        model_error("the file is not an ONNX model: it has no {}", proto.has_graph() ? "IR version" : "graph");
-    Model model;
-    model.path = "<memory>";
-    model.producer = proto.producer_name();
-    if (!proto.producer_version().empty()) model.producer += " " + proto.producer_version();
-    model.info = read_info(proto);
-    model.ir_version = proto.ir_version();
-    model.opsets = read_opsets(proto);
-    model.graph = convert_main_graph(proto, std::move(initializers), model.opsets, tensors, budget);
-    model.external_data = files.used();
-    return model;
-}
-
 /// Runs `read`, and prefixes its errors with the path of the file.
 template <class F>
 auto naming_file(const std::string& path, F&& read) {
@@ -101,6 +78,73 @@ void check_beginning(std::string_view text) {
     if (text.size() >= 8 && text.substr(4, 4) == "ORTM")
         throw ModelError("the file is in ONNX Runtime's own format, not ONNX",
                          "use the .onnx file from which it was made");
+}
+
+/// Calls `read(stream)` with bytes that begin as a model does and are not too many.
+template <class F>
+auto with_bytes(const void* bytes, size_t size, F&& read) {
+    check_beginning({static_cast<const char*>(bytes), std::min(size, kBeginning)});
+    if (size > INT32_MAX) model_error("the model has {} bytes, and the format ends at 2 GiB", size);
+    io::ArrayInputStream stream(bytes, static_cast<int>(size));
+    return read(stream);
+}
+
+/// Function libraries, as messages.
+class Libraries {
+  public:
+    Libraries(const std::vector<FunctionLibrary>& given, Budget& budget) {
+        for (const FunctionLibrary& library : given) naming_file(library.name, [&] { add(library, budget); });
+    }
+    std::vector<ReadFile>& files() { return files_; }
+    bool external_data() const {
+        return std::any_of(parts_.begin(), parts_.end(), [](const Parts& p) { return p.external.used(); });
+    }
+
+  private:
+    struct Parts {
+        onnx::ModelProto proto;
+        ExternalFiles external;
+        TensorReader tensors;
+        Parts(const std::string& folder, Budget& budget) : external(folder), tensors(budget, external) {}
+    };
+
+    void add(const FunctionLibrary& library, Budget& budget) {
+        Parts& parts = parts_.emplace_back(library.folder, budget);
+        with_bytes(library.bytes.data(), library.bytes.size(), [&](io::ZeroCopyInputStream& stream) {
+            parse_model(stream, static_cast<int64_t>(library.bytes.size()), budget, parts.proto,
+                        [](onnx::TensorProto&, const Tensor*) {});
+        });
+        if (parts.proto.functions_size() == 0) throw ModelError("the file defines no functions");
+        files_.push_back({parts.proto, read_opsets(parts.proto), parts.tensors, library.name});
+    }
+
+    std::deque<Parts> parts_;
+    std::vector<ReadFile> files_;
+};
+
+Model read_model(io::ZeroCopyInputStream& stream, int64_t size, const std::string& folder, Budget& budget,
+                 Libraries& libraries) {
+    ExternalFiles files(folder);
+    TensorReader tensors(budget, files);
+    onnx::ModelProto proto;
+    std::vector<NamedInitializer> initializers;
+    parse_model(stream, size, budget, proto, [&](onnx::TensorProto& t, const Tensor* raw) {
+        const auto describe = [&] { return "initialiser " + quoted_name(t.name()); };
+        initializers.push_back({t.name(), tensors.read(t, raw, true, describe)});
+    });
+    if (!proto.has_ir_version() || !proto.has_graph())
+        model_error("the file is not an ONNX model: it has no {}", proto.has_graph() ? "IR version" : "graph");
+    Model model;
+    model.path = "<memory>";
+    model.producer = proto.producer_name();
+    if (!proto.producer_version().empty()) model.producer += " " + proto.producer_version();
+    model.info = read_info(proto);
+    model.ir_version = proto.ir_version();
+    model.opsets = read_opsets(proto);
+    ReadFile file{proto, model.opsets, tensors, {}};
+    model.graph = convert_main_graph(file, std::move(initializers), libraries.files(), budget);
+    model.external_data = files.used() || libraries.external_data();
+    return model;
 }
 
 /// Opens `path` and passes its bytes to `read(stream, size)`; size is -1 for a pipe, whose size is unknown.
@@ -140,23 +184,45 @@ auto with_file(const std::string& path, F&& read) {
     });
 }
 
+/// Below which a model's external data lies.
+std::string folder_of(const std::string& path) {
+    const std::string parent = std::filesystem::path(path).parent_path().string();
+    return parent.empty() ? "." : parent;
+}
+
 }  // namespace
 
-Model load_model(const std::string& path, const ImportLimits& limits) {
-    const std::string parent = std::filesystem::path(path).parent_path().string();
+FunctionLibrary read_function_library(const std::string& path) {
+    FunctionLibrary library{path, {}, folder_of(path)};
+    library.bytes = with_file(path, [](io::ZeroCopyInputStream& stream, int64_t) {
+        std::string bytes;
+        const void* block = nullptr;
+        for (int size = 0; stream.Next(&block, &size); bytes.append(static_cast<const char*>(block), size))
+            if (bytes.size() + static_cast<size_t>(size) > INT32_MAX)
+                throw ModelError("the file has more than 2 GiB, where the format ends");
+        return bytes;
+    });
+    return library;
+}
+
+Model load_model(const std::string& path, const ImportLimits& limits, const std::vector<FunctionLibrary>& libraries) {
+    Budget budget(limits);
+    Libraries functions(libraries, budget);
     Model model = with_file(path, [&](io::ZeroCopyInputStream& stream, int64_t size) {
-        return read_model(stream, size, parent.empty() ? "." : parent, limits);
+        return read_model(stream, size, folder_of(path), budget, functions);
     });
     model.path = path;
     return model;
 }
 
-Model load_model_from_bytes(const void* bytes, size_t size, const std::string& folder, const ImportLimits& limits) {
+Model load_model_from_bytes(const void* bytes, size_t size, const std::string& folder, const ImportLimits& limits,
+                            const std::vector<FunctionLibrary>& libraries) {
+    Budget budget(limits);
+    Libraries functions(libraries, budget);
     return naming_file("<memory>", [&] {
-        check_beginning({static_cast<const char*>(bytes), std::min(size, kBeginning)});
-        if (size > INT32_MAX) model_error("the model has {} bytes, and the format ends at 2 GiB", size);
-        io::ArrayInputStream stream(bytes, static_cast<int>(size));
-        return read_model(stream, static_cast<int64_t>(size), folder, limits);
+        return with_bytes(bytes, size, [&](io::ZeroCopyInputStream& stream) {
+            return read_model(stream, static_cast<int64_t>(size), folder, budget, functions);
+        });
     });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "graph/graph.h"
 
@@ -18,6 +19,17 @@ struct ImportLimits {
     int64_t max_expanded_bytes = int64_t{1} << 30;
 };
 
+/// A file of operators that are defined by others: the bytes of a ModelProto, of which only the functions count. Nodes
+/// that have the domain, name and overload of one are replaced by its nodes, as those of a model's own functions are. A
+/// model's own functions take precedence; two libraries with one function are an error.
+struct FunctionLibrary {
+    std::string name;  ///< in messages: the path
+    std::string bytes;
+    std::string folder;  ///< below which external data is opened; empty: refused
+};
+/// Reads the file alone. Throws RuntimeError where it cannot be read, ModelError for more than 2 GiB.
+FunctionLibrary read_function_library(const std::string& path);
+
 /// Reads a model file of any IR and operator set version. Throws ModelError (with the file, and the node or tensor in
 /// it) and RuntimeError (no such file, out of memory).
 ///
@@ -30,11 +42,13 @@ struct ImportLimits {
 /// - Constants of types that Tensor does not have (strings, complex) are dropped; a node that reads one is an error.
 /// - External data is opened only below the model's own folder: relative paths without "..", no symbolic links, regular
 /// files with one link, ranges inside the file.
-Model load_model(const std::string& path, const ImportLimits& limits = {});
+/// - `libraries` are read under the same limits, which count model and libraries together. Errors name the library.
+Model load_model(const std::string& path, const ImportLimits& limits = {},
+                 const std::vector<FunctionLibrary>& libraries = {});
 
 /// As load_model, from bytes in memory; external data is refused unless `folder` is its folder.
 Model load_model_from_bytes(const void* bytes, size_t size, const std::string& folder = {},
-                            const ImportLimits& limits = {});
+                            const ImportLimits& limits = {}, const std::vector<FunctionLibrary>& libraries = {});
 
 /// One TensorProto file (the `.pb` of ONNX test cases): name and value. External data is not supported.
 struct NamedTensor {

@@ -17,10 +17,11 @@ namespace tilewright::import_detail {
 
 namespace {
 
-/// A model-local function.
+/// A function of the model, or of a library.
 struct Function {
     onnx::FunctionProto* proto = nullptr;
-    std::string title;  // "'domain.Name'", for messages
+    ReadFile* file = nullptr;
+    std::string title;  // "'domain.Name'", for messages; of a library also "of 'library.onnx'"
     std::map<std::string, int64_t> opsets;
     std::map<std::string, onnx::AttributeProto> defaults;
 };
@@ -75,11 +76,12 @@ constexpr int kFunctionOverload = 13;
 
 class Converter {
   public:
-    Converter(onnx::ModelProto& model, const std::map<std::string, int64_t>& opsets, TensorReader& tensors,
-              Budget& budget)
-        : model_(model), opsets_(opsets), tensors_(tensors), budget_(budget) {
-        for (auto& f : *model.mutable_functions()) add_function(f);
-        reserve_node_names(*model.mutable_graph());
+    Converter(ReadFile& model, std::vector<ReadFile>& libraries, Budget& budget)
+        : file_(model), model_(model.proto), budget_(budget) {
+        for (auto& f : *model_.mutable_functions()) add_function(f, file_);
+        for (ReadFile& library : libraries)
+            for (auto& f : *library.proto.mutable_functions()) add_function(f, library);
+        reserve_node_names(*model_.mutable_graph());
     }
 
     Graph main_graph(std::vector<NamedInitializer> initializers) {
@@ -90,11 +92,16 @@ class Converter {
   private:
     // ---- preparation
 
-    void add_function(onnx::FunctionProto& proto) {
+    void add_function(onnx::FunctionProto& proto, ReadFile& file) {
         Function f;
         f.proto = &proto;
+        f.file = &file;
         const std::string domain = normalised_domain(proto.domain());
         f.title = quoted_name(domain.empty() ? proto.name() : domain + "." + proto.name());
+        if (&file != &file_) {
+            f.title += " of " + quoted_name(file.name);
+            f.opsets = file.opsets;
+        }
         for (const auto& import : proto.opset_import()) f.opsets[normalised_domain(import.domain())] = import.version();
         const google::protobuf::UnknownFieldSet& unknown = proto.unknown_fields();
         for (int i = 0; i < unknown.field_count(); ++i) {
@@ -108,8 +115,10 @@ class Converter {
             f.defaults[attribute.name()] = std::move(attribute);
         }
         const FunctionKey key{domain, proto.name(), unknown_string(unknown, kFunctionOverload)};
-        const std::string title = f.title;
-        if (!functions_.emplace(key, std::move(f)).second) model_error("function {} is defined twice", title);
+        const auto [it, is_new] = functions_.emplace(key, f);
+        if (is_new || (it->second.file == &file_ && &file != &file_)) return;  // the model's own function precedes
+        if (it->second.file == &file) model_error("function {} is defined twice", f.title);
+        model_error("function {} is defined by {} too", f.title, quoted_name(it->second.file->name));
     }
 
     void reserve_node_names(const onnx::GraphProto& g) {
@@ -150,9 +159,10 @@ class Converter {
         Graph g;
         g.name = proto.name();
         for (auto& t : *proto.mutable_initializer())
-            initializers.push_back({t.name(), tensor(t, [&] { return "initialiser " + quoted_name(t.name()); })});
+            initializers.push_back(
+                {t.name(), tensor(t, scope, [&] { return "initialiser " + quoted_name(t.name()); })});
         for (auto& t : *proto.mutable_sparse_initializer())
-            initializers.push_back({t.values().name(), tensors_.read_sparse(t, [&] {
+            initializers.push_back({t.values().name(), tensors(scope).read_sparse(t, [&] {
                                         return "sparse initialiser " + quoted_name(t.values().name());
                                     })});
         for (NamedInitializer& i : initializers) {
@@ -264,8 +274,8 @@ class Converter {
             const auto& own = scope.call->function->opsets;
             if (const auto it = own.find(domain); it != own.end()) return it->second;
         }
-        const auto it = opsets_.find(domain);
-        return it != opsets_.end() ? it->second : 0;
+        const auto it = file_.opsets.find(domain);
+        return it != file_.opsets.end() ? it->second : 0;
     }
 
     void node(onnx::NodeProto& proto, int position, const Scope& scope, int depth, std::vector<Node>& out) {
@@ -374,12 +384,12 @@ class Converter {
             case onnx::AttributeProto::STRINGS:
                 return std::vector<std::string>(a.strings().begin(), a.strings().end());
             case onnx::AttributeProto::TENSOR:
-                return supported(tensor(*a.mutable_t(), describe), describe);
+                return supported(tensor(*a.mutable_t(), scope, describe), describe);
             case onnx::AttributeProto::SPARSE_TENSOR:
-                return supported(tensors_.read_sparse(*a.mutable_sparse_tensor(), describe), describe);
+                return supported(tensors(scope).read_sparse(*a.mutable_sparse_tensor(), describe), describe);
             case onnx::AttributeProto::TENSORS: {
                 std::vector<Tensor> items;
-                for (auto& t : *a.mutable_tensors()) items.push_back(supported(tensor(t, describe), describe));
+                for (auto& t : *a.mutable_tensors()) items.push_back(supported(tensor(t, scope, describe), describe));
                 return items;
             }
             case onnx::AttributeProto::GRAPH: {
@@ -430,11 +440,16 @@ class Converter {
     }
 
     /// Inside an expansion the next call may need the tensor again: it is read once and shared.
-    ImportedTensor tensor(onnx::TensorProto& t, const TensorReader::Describe& describe) {
-        if (expanding_ == 0) return tensors_.read(t, nullptr, true, describe);
+    ImportedTensor tensor(onnx::TensorProto& t, const Scope& scope, const TensorReader::Describe& describe) {
+        if (expanding_ == 0) return tensors(scope).read(t, nullptr, true, describe);
         const auto it = shared_tensors_.find(&t);
         if (it != shared_tensors_.end()) return it->second;
-        return shared_tensors_[&t] = tensors_.read(t, nullptr, false, describe);
+        return shared_tensors_[&t] = tensors(scope).read(t, nullptr, false, describe);
+    }
+
+    /// The reader of the file that has the text of this scope.
+    TensorReader& tensors(const Scope& scope) const {
+        return scope.call != nullptr ? scope.call->function->file->tensors : file_.tensors;
     }
 
     // ---- functions
@@ -510,9 +525,8 @@ class Converter {
         out.push_back(std::move(copy));
     }
 
+    ReadFile& file_;  // of the model
     onnx::ModelProto& model_;
-    const std::map<std::string, int64_t>& opsets_;
-    TensorReader& tensors_;
     Budget& budget_;
     std::map<FunctionKey, Function> functions_;
     std::vector<std::string> main_initializers_;
@@ -527,9 +541,9 @@ class Converter {
 
 std::string normalised_domain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
-Graph convert_main_graph(onnx::ModelProto& model, std::vector<NamedInitializer> initializers,
-                         const std::map<std::string, int64_t>& opsets, TensorReader& tensors, Budget& budget) {
-    return Converter(model, opsets, tensors, budget).main_graph(std::move(initializers));
+Graph convert_main_graph(ReadFile& model, std::vector<NamedInitializer> initializers, std::vector<ReadFile>& libraries,
+                         Budget& budget) {
+    return Converter(model, libraries, budget).main_graph(std::move(initializers));
 }
 
 }  // namespace tilewright::import_detail

@@ -19,10 +19,18 @@ struct NamedInitializer {
     ImportedTensor tensor;
 };
 
-/// Converts the main graph of `model`, with its initialisers in `initializers`. `opsets` are the model's imports, with
-/// the default domain as "". Moves data out of `model`.
-Graph convert_main_graph(onnx::ModelProto& model, std::vector<NamedInitializer> initializers,
-                         const std::map<std::string, int64_t>& opsets, TensorReader& tensors, Budget& budget);
+/// A file and how its tensors are read.
+struct ReadFile {
+    onnx::ModelProto& proto;
+    std::map<std::string, int64_t> opsets;  ///< what it imports, with the default domain as ""
+    TensorReader& tensors;
+    std::string name;  ///< of a library
+};
+
+/// Converts the main graph of `model`, with its initialisers in `initializers`, with functions of the model and of
+/// `libraries`. Moves data out of the files.
+Graph convert_main_graph(ReadFile& model, std::vector<NamedInitializer> initializers, std::vector<ReadFile>& libraries,
+                         Budget& budget);
 
 /// "ai.onnx" -> "".
 std::string normalised_domain(const std::string& domain);

@@ -1,7 +1,10 @@
-// The C interface accepts inputs of any alignment.
+// The C interface accepts inputs of any alignment, and function libraries.
+
+#include <gmock/gmock.h>
 
 #include <array>
 #include <cstring>
+#include <fstream>
 
 #include "onnx/onnx_pb.h"
 #include "tilewright/tilewright.hpp"
@@ -59,6 +62,79 @@ INSTANTIATE_TEST_SUITE_P(All, InputOfType, testing::ValuesIn(kInputTypes),
                          [](const testing::TestParamInfo<InputType>& type) {
                              return std::string(tilewright_dtype_name(type.param.dtype));
                          });
+
+// --- function libraries
+
+/// A file whose function local.F(v) is one node.
+std::string library_of(const std::string& op) {
+    onnx::ModelProto m;
+    add_node(add_function(m, "local", "F", {"v"}, {"r"}), op, {"v"}, {"r"}, "n");
+    return to_bytes(m);
+}
+
+class ApiFunctions : public testing::Test {
+  protected:
+    ApiFunctions() {
+        onnx::ModelProto m = new_model();
+        add_input(*m.mutable_graph(), "x", {1});
+        add_node(*m.mutable_graph(), "F", {"x"}, {"y"}, "call").set_domain("local");
+        add_output(*m.mutable_graph(), "y", {1});
+        model_ = to_bytes(m);
+    }
+    float run(const tw::Options& options) const {
+        tw::Session session(tw::Model::from_memory(model_.data(), model_.size(), options), 1);
+        const std::vector<float> x = {-3};
+        return *session.run({tw::tensor(x, {1})}).at(0).as<float>();
+    }
+    std::string error(const tw::Options& options) const {
+        try {
+            run(options);
+        } catch (const tw::Error& e) {
+            return std::to_string(e.status()) + " " + e.what();
+        }
+        return "no error";
+    }
+    std::string model_;
+    Workplace place_;
+};
+
+TEST_F(ApiFunctions, DefineOperators) {
+    tw::Options options;
+    options.function_libraries = {{"", library_of("Neg")}};
+    EXPECT_EQ(run(options), 3);
+    std::ofstream(place_ / "lib.onnx", std::ios::binary) << library_of("Relu");
+    options.function_libraries = {{place_ / "lib.onnx", ""}};
+    EXPECT_EQ(run(options), 0);
+}
+
+TEST_F(ApiFunctions, AreNamedInErrors) {
+    tw::Options options;
+    options.function_libraries = {{"no/such.onnx", ""}};
+    EXPECT_THAT(error(options), testing::HasSubstr("3 cannot open no/such.onnx"));
+    options.function_libraries = {{"", "PK\3\4"}};
+    EXPECT_THAT(error(options), testing::HasSubstr("2 <functions 0>: the file is a ZIP archive"));
+    options.function_libraries = {{"", library_of("Neg")}, {"", library_of("Abs")}};
+    EXPECT_THAT(error(options),
+                testing::HasSubstr("function 'local.F' of '<functions 1>' is defined by '<functions 0>'"));
+}
+
+TEST_F(ApiFunctions, DecideWhichKeptModelIsLoaded) {
+    tw::Options options;
+    options.cache = true;
+    options.cache_folder = place_ / "cache";
+    int loaded = 0;
+    options.log = [&loaded](tilewright_severity, const std::string& text) {
+        loaded += text == "load_kept_model" ? 1 : 0;
+    };
+    options.function_libraries = {{"", library_of("Neg")}};
+    EXPECT_EQ(run(options), 3);
+    EXPECT_EQ(loaded, 0);
+    EXPECT_EQ(run(options), 3);
+    EXPECT_EQ(loaded, 1);
+    options.function_libraries = {{"", library_of("Relu")}};
+    EXPECT_EQ(run(options), 0);
+    EXPECT_EQ(loaded, 1);
+}
 
 }  // namespace
 }  // namespace tilewright::tool_test

@@ -68,6 +68,37 @@ class Tool : public testing::Test {
     Workplace place;
 };
 
+TEST_F(Tool, TakesOperatorsOfModelsFromFunctionLibraries) {
+    onnx::ModelProto model = new_model(), library;
+    onnx::GraphProto& g = *model.mutable_graph();
+    add_input(g, "x", {2, 3});
+    add_node(g, "Twice", {"x"}, {"y"}, "call").set_domain("local");
+    add_output(g, "y", {2, 3});
+    place.write("calls.onnx", model);
+    add_node(add_function(library, "local", "Twice", {"v"}, {"r"}), "Add", {"v", "v"}, {"r"}, "sum");
+    place.write("lib.onnx", library);
+    const std::vector<std::string> with = {"calls.onnx", "--functions", "lib.onnx"};
+    const auto run = [&](std::vector<std::string> command, const std::vector<std::string>& more = {}) {
+        command.insert(command.end(), with.begin(), with.end());
+        command.insert(command.end(), more.begin(), more.end());
+        const Result result = place.run(command);
+        EXPECT_EQ(result.status, 0) << command[0] << ": " << result.err;
+        return result.out;
+    };
+    run({"run"}, {"--input", "x=x.npy", "--output-dir", "out"});
+    EXPECT_EQ(load_npy(place / "out/y.npy"), Tensor::of<float>(DType::F32, {2, 3}, {-2, 4, -6, 8, -10, 12}));
+    EXPECT_THAT(run({"check"}), HasSubstr("every node is supported"));
+    EXPECT_THAT(run({"dump", "--stage", "graph"}), HasSubstr("Add@13(x, x)  # call/sum"));
+    run({"verify"});
+    run({"compile"}, {"-o", "calls.so"});
+    EXPECT_EQ(place.run({"run", "calls.so", "--input", "x=x.npy"}).status, 0);
+    EXPECT_THAT(place.run({"run", "calls.onnx"}).err,
+                HasSubstr("uses the operator set 'local', which the model does not"));
+    EXPECT_THAT(place.run({"run", "calls.onnx", "--functions", "none.onnx"}).err, HasSubstr("cannot open none.onnx"));
+    EXPECT_THAT(place.run({"run", "calls.onnx", "--functions", "model.onnx"}).err,
+                HasSubstr("error: model.onnx: the file defines no functions"));
+}
+
 TEST_F(Tool, ShowsHelpWithExamplesOfEveryCommand) {
     const Result all = place.run({"--help"});
     EXPECT_EQ(all.status, 0);

@@ -96,7 +96,7 @@ int command_bisect(BisectCommand c) {
     o.pipeline = pipeline_options(c.model);
     o.pipeline.reference = false;
     o.pipeline.compile.ranges = dim_settings(c.data.dims).ranges;
-    o.model = load_model(c.model.model);
+    o.model = load_model(c.model);
     take_reference(o, c);
     take_target(o, c);
     o.inputs = [data = c.data](const std::vector<ModelIo>& declared) {

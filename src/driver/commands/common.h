@@ -63,6 +63,7 @@ void add_pass_options(CLI::App& command, PassFlags& o);
 
 struct ModelOptions {
     std::string model;
+    std::vector<std::string> functions;  ///< paths
     SchedulerOptions scheduler;
     int threads = 0;
     std::string isa;
@@ -78,6 +79,12 @@ struct ModelOptions {
     PassFlags passes;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
+/// Adds --functions.
+void add_functions_option(CLI::App& command, std::vector<std::string>& functions);
+/// The files of --functions. Throws as read_function_library does.
+std::vector<FunctionLibrary> function_libraries(const std::vector<std::string>& paths);
+/// The model with functions of its libraries inlined. Throws as load_model does.
+Model load_model(const ModelOptions& o);
 /// Adds --kv-cache, for commands that run a model in sessions or write it.
 void add_kv_cache_option(CLI::App& command, ModelOptions& o);
 /// Adds --target: texts of gpu_of, or "cpu".

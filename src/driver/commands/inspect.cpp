@@ -43,9 +43,9 @@ int command_dump(const DumpOptions& options) {
     if (!options.texts.empty() && stage != "hashes")
         throw CLI::ValidationError("--texts", "needs hashes: give --stage hashes");
     if (stage == "graph")
-        std::fputs(load_model(o.model).graph.print().c_str(), stdout);
+        std::fputs(load_model(o).graph.print().c_str(), stdout);
     else if (stage == "program")
-        std::fputs(print(make_program(load_model(o.model), pipeline_options(o))).c_str(), stdout);
+        std::fputs(print(make_program(load_model(o), pipeline_options(o))).c_str(), stdout);
     else if (stage == "cuda" && o.target == "cpu") {
         ModelOptions for_gpu = o;
         for_gpu.target = "cuda";
@@ -63,8 +63,8 @@ std::string clean(const std::string& name) {
     return quoted.ends_with('\'') ? quoted.substr(1, quoted.size() - 2) : quoted;
 }
 
-int command_check(const std::string& path, const std::string& json) {
-    const Model model = load_model(path);
+int command_check(const std::string& path, const std::vector<std::string>& functions, const std::string& json) {
+    const Model model = load_model(path, {}, function_libraries(functions));
     std::vector<Problem> problems;
     lower(model, {}, &problems);
     Json list = Json::array();
@@ -132,14 +132,16 @@ void add_passes_command(CLI::App& app, int& status) {
 
 void add_check_command(CLI::App& app, int& status) {
     auto model = std::make_shared<std::string>(), json = std::make_shared<std::string>();
+    auto functions = std::make_shared<std::vector<std::string>>();
     CLI::App* c = app.add_subcommand("check", "list every node that cannot be compiled, and why");
     c->add_option("model", *model, "ONNX file")->required();
+    add_functions_option(*c, *functions);
     add_json_option(*c, *json);
     c->footer(
         "Examples:\n"
         "  tilewright check model.onnx\n"
         "  tilewright check model.onnx --json problems.json");
-    c->callback([=, &status] { status = command_check(*model, *json); });
+    c->callback([=, &status] { status = command_check(*model, *functions, *json); });
 }
 
 }  // namespace tilewright

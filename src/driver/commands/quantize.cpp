@@ -110,7 +110,7 @@ int command_quantize(const QuantizeCommand& o) {
     if (o.samples == 0) throw CLI::ValidationError("--samples", "at least one sample is needed");
     check_writable(o.output);
     quantize::Options q;
-    q.model = load_model(o.model.model);
+    q.model = load_model(o.model);
     q.pipeline = pipeline_options(o.model);
     q.pipeline.reference = false;
     q.pipeline.rewrite.reset();  // of many models, each run on a few samples

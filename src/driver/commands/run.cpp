@@ -251,7 +251,7 @@ void take_reference(Compilation& c, const RunOptions& o) {
     if (!o.reference.empty()) {
         if (!artifact::is_model_file(o.model.model))
             throw CLI::ValidationError("--reference", "the model itself is the reference");
-        c.program = lower_model(load_model(o.reference), {});
+        c.program = lower_model(load_model(o.reference, {}, function_libraries(o.model.functions)), {});
     } else if (c.program.values.empty() && o.data.request.folder.empty()) {
         throw CLI::ValidationError("verify", "a compiled model has no program: give --reference MODEL.onnx or --data");
     }
