@@ -70,6 +70,8 @@ run(written ${tool} zoo gpt2_tiny_decoder -o ${WORK}/decoder.onnx)
 set(image ${examples}/seven.pgm)
 run(classes ${WORK}/examples/classify ${WORK}/resnet18.onnx ${image})
 expect("${classes}" "^(class [0-9]+: -?[0-9]+\\.[0-9]+\n)+$")
+run(smooth ${WORK}/examples/smooth ${examples}/detrend.onnx 1 2 6 9)
+expect("${smooth}" "^-0.5\n-1\n0.333333\n1.5\n$")
 run(tokens ${WORK}/examples/generate ${WORK}/decoder.onnx 8 1 2 3)
 expect("${tokens}" "^([0-9]+[ \n])+$")
 # The first four tokens read with the prompt, not one by one from the cache, have the same successor.

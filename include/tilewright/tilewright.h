@@ -99,8 +99,9 @@ typedef struct tilewright_error tilewright_error;
 typedef struct tilewright_model tilewright_model;
 typedef struct tilewright_session tilewright_session;
 typedef struct tilewright_kv_cache tilewright_kv_cache;
+typedef struct tilewright_operator tilewright_operator;
 
-/* Functions of an ONNX file (ModelProto.functions) that define operators. */
+/* Functions of an ONNX file (ModelProto.functions) that define operators: docs/custom-operators.md. */
 typedef struct tilewright_function_library {
     const char* path;  /* NULL: the bytes below */
     const void* bytes; /* of such a file */
@@ -214,6 +215,11 @@ typedef struct tilewright_options {
                                       which fuse with others. The model's own functions take precedence; two libraries
                                       with one function are an error */
     const tilewright_function_library* function_libraries;
+    size_t operator_count; /* operators that C functions compute; they take precedence over Tilewright's. A model with
+                              any is not kept in `cache_folder` */
+    const tilewright_operator* const* operators;
+    const char* output_file; /* not NULL: the model is also written there, as by `tilewright compile -o`, for
+                                tilewright_load and tilewright_load_with */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {
@@ -235,12 +241,36 @@ TILEWRIGHT_API tilewright_status tilewright_compile_memory(const void* bytes, si
  * CPU does not have, which the message lists. */
 TILEWRIGHT_API tilewright_status tilewright_load(const char* path, tilewright_model** model, tilewright_error** error);
 
+/* What a loaded model needs of the caller. `struct_size` is sizeof(tilewright_load_options), as in tilewright_options.
+ */
+typedef struct tilewright_load_options {
+    size_t struct_size;
+    size_t operator_count; /* the operators with which the model was compiled, by domain and name. A missing one is an
+                              error that names it */
+    const tilewright_operator* const* operators;
+} tilewright_load_options;
+
+static inline tilewright_load_options tilewright_default_load_options(void) {
+    tilewright_load_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    return options;
+}
+
+/* As tilewright_load, with options; NULL means the defaults. */
+TILEWRIGHT_API tilewright_status tilewright_load_with(const char* path, const tilewright_load_options* options,
+                                                      tilewright_model** model, tilewright_error** error);
+
 /* A model that is linked into the program. `tilewright compile model.onnx -o NAME.a` writes it as a static archive, and
  * NAME.h declares it: `extern const tilewright_linked_model tilewright_model_NAME`. */
 typedef struct tilewright_linked_model tilewright_linked_model;
 /* As tilewright_load, from the program's own memory: tilewright_load_linked(&tilewright_model_NAME, &model, &error). */
 TILEWRIGHT_API tilewright_status tilewright_load_linked(const tilewright_linked_model* linked, tilewright_model** model,
                                                         tilewright_error** error);
+/* As tilewright_load_linked, with options; NULL means the defaults. */
+TILEWRIGHT_API tilewright_status tilewright_load_linked_with(const tilewright_linked_model* linked,
+                                                             const tilewright_load_options* options,
+                                                             tilewright_model** model, tilewright_error** error);
 TILEWRIGHT_API void tilewright_model_free(tilewright_model* model);
 
 /* The declaration of an input or output. A dynamic dimension is -1 in `dims`, and its name is `dim_names[i]` ("batch",
@@ -388,6 +418,105 @@ TILEWRIGHT_API tilewright_status tilewright_kv_cache_truncate(tilewright_kv_cach
  * next call with it. */
 TILEWRIGHT_API tilewright_status tilewright_kv_cache_read(tilewright_kv_cache* cache, size_t index,
                                                           tilewright_tensor* tensor, tilewright_error** error);
+
+/* --- Operators of the caller
+ *
+ * A node of the operator's domain and name is computed by a C function (docs/custom-operators.md has an example). It is
+ * a kernel of its own. Operators are given to the compilation and, by name, to tilewright_load_with: there is no
+ * registry of the process, so that libraries in one process may have operators of equal names. A file holds names and
+ * attributes, never an address. */
+
+/* One call of an operator's functions; valid until they return. */
+typedef struct tilewright_call tilewright_call;
+
+/* `infer`: a size that is known once the operator has computed its output. */
+#define TILEWRIGHT_UNKNOWN_SIZE (-1)
+
+/* `struct_size` is sizeof(tilewright_operator_definition), as in tilewright_options.
+ *
+ * Functions return 0, or else tilewright_call_fail, which ends the compilation or run with TILEWRIGHT_INVALID_MODEL and
+ * a message that begins with node and operator. They must not throw. Any thread may call them, several at the same time
+ * for different sessions; a run calls them one after another, on the thread that makes the run (of `parallel_for`: the
+ * one whose task began first), in the floating-point mode of a new thread. They may use other sessions, but not the one
+ * that calls them. */
+typedef struct tilewright_operator_definition {
+    size_t struct_size;
+    const char* domain; /* "com.example"; strings are copied */
+    const char* name;
+    int64_t version;     /* first version of the domain that has it: a node takes the operator with the newest one that
+                            is not newer than what the model imports. 0: 1 */
+    size_t least_inputs; /* inputs behind these may be left out */
+    size_t most_inputs;  /* 0: no limit */
+    size_t most_outputs; /* 0: no limit */
+    int32_t varies; /* not 0: equal inputs may give different outputs. Otherwise a node of constants may be computed
+                       once, by the compilation */
+    void* user;     /* first argument of the functions */
+    /* Says the type and sizes of every output, by tilewright_call_set_output. Called by the compilation, and before
+     * each `compute` with what the inputs have then. inputs[i] is NULL if the node leaves input i out. For the
+     * compilation, a dynamic size is a number below -1 that stands for it: equal numbers are equal sizes, and
+     * tilewright_call_add and the like compute with it; `data` is NULL where elements are not known. NULL: all outputs
+     * have the type and sizes of input 0. */
+    int32_t (*infer)(void* user, tilewright_call* call, const tilewright_tensor* const* inputs);
+    /* Writes the outputs. outputs[k] is NULL where `infer` has left a size unknown: tilewright_call_allocate makes it.
+     * Memory is aligned to 64 bytes, except for inputs of the model that the caller has not aligned. */
+    int32_t (*compute)(void* user, tilewright_call* call, const tilewright_tensor* const* inputs,
+                       const tilewright_tensor* const* outputs);
+    void (*release)(void* user); /* NULL, or called once: when the operator is freed, and so are all models and sessions
+                                    that use it */
+} tilewright_operator_definition;
+
+static inline tilewright_operator_definition tilewright_default_operator_definition(void) {
+    tilewright_operator_definition definition;
+    memset(&definition, 0, sizeof definition);
+    definition.struct_size = sizeof definition;
+    return definition;
+}
+
+/* The operator may be freed once models are made: they keep it. Without success `release` is not called. */
+TILEWRIGHT_API tilewright_status tilewright_operator_create(const tilewright_operator_definition* definition,
+                                                            tilewright_operator** created, tilewright_error** error);
+TILEWRIGHT_API void tilewright_operator_free(tilewright_operator* created);
+
+/* The node: its name in the model, and how many inputs and outputs it has (those left out at the end not counted). */
+TILEWRIGHT_API const char* tilewright_call_node(const tilewright_call* call);
+TILEWRIGHT_API size_t tilewright_call_input_count(const tilewright_call* call);
+TILEWRIGHT_API size_t tilewright_call_output_count(const tilewright_call* call);
+/* Returns 1, and makes the call fail with this message. */
+TILEWRIGHT_API int32_t tilewright_call_fail(tilewright_call* call, const char* message);
+
+/* Attributes of the node. */
+typedef enum tilewright_attribute TILEWRIGHT_INT {
+    TILEWRIGHT_NO_ATTRIBUTE = 0,
+    TILEWRIGHT_INT_ATTRIBUTE = 1,
+    TILEWRIGHT_FLOAT_ATTRIBUTE = 2,
+    TILEWRIGHT_STRING_ATTRIBUTE = 3,
+    TILEWRIGHT_INTS_ATTRIBUTE = 4,
+    TILEWRIGHT_FLOATS_ATTRIBUTE = 5,
+    TILEWRIGHT_TENSOR_ATTRIBUTE = 6
+} tilewright_attribute;
+TILEWRIGHT_API tilewright_attribute tilewright_call_attribute(const tilewright_call* call, const char* name);
+/* The value, or `fallback` (lists: NULL and a count of 0; tensors: NULL) where the node does not have the attribute.
+ * One of another kind makes the call fail. */
+TILEWRIGHT_API int64_t tilewright_call_int(tilewright_call* call, const char* name, int64_t fallback);
+TILEWRIGHT_API float tilewright_call_float(tilewright_call* call, const char* name, float fallback);
+TILEWRIGHT_API const char* tilewright_call_string(tilewright_call* call, const char* name, const char* fallback);
+TILEWRIGHT_API const int64_t* tilewright_call_ints(tilewright_call* call, const char* name, size_t* count);
+TILEWRIGHT_API const float* tilewright_call_floats(tilewright_call* call, const char* name, size_t* count);
+TILEWRIGHT_API const tilewright_tensor* tilewright_call_tensor(tilewright_call* call, const char* name);
+
+/* In `infer`: the type of output `index`, of sizes as those of inputs, or TILEWRIGHT_UNKNOWN_SIZE. */
+TILEWRIGHT_API void tilewright_call_set_output(tilewright_call* call, size_t index, tilewright_dtype dtype, size_t rank,
+                                               const int64_t* sizes);
+/* In `infer`: arithmetic on sizes, dynamic ones included. The quotient is rounded down; by 0 it is 0. */
+TILEWRIGHT_API int64_t tilewright_call_add(tilewright_call* call, int64_t a, int64_t b);
+TILEWRIGHT_API int64_t tilewright_call_sub(tilewright_call* call, int64_t a, int64_t b);
+TILEWRIGHT_API int64_t tilewright_call_mul(tilewright_call* call, int64_t a, int64_t b);
+TILEWRIGHT_API int64_t tilewright_call_div(tilewright_call* call, int64_t a, int64_t b);
+TILEWRIGHT_API int64_t tilewright_call_min(tilewright_call* call, int64_t a, int64_t b);
+TILEWRIGHT_API int64_t tilewright_call_max(tilewright_call* call, int64_t a, int64_t b);
+
+/* In `compute`: memory for an output of which `infer` has left a size unknown; NULL where that fails, and the call. */
+TILEWRIGHT_API void* tilewright_call_allocate(tilewright_call* call, size_t index, size_t rank, const int64_t* sizes);
 
 /* What a session has done beside running kernels, since it was created. Once input sizes repeat, only `runs`,
  * `recalled` and `bytes_copied` grow. `struct_size`: sizeof(tilewright_counts), set by the caller. */

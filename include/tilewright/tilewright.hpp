@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -80,6 +81,14 @@ struct Tensor {
     }
 };
 
+namespace detail {
+
+inline Tensor viewed(const tilewright_tensor& t) {
+    return {t.dtype, std::vector<std::int64_t>(t.shape, t.shape + t.rank), t.data, t.bytes};
+}
+
+}  // namespace detail
+
 /// A view of `values`, which must outlive it.
 template <class T>
 Tensor tensor(const std::vector<T>& values, std::vector<std::int64_t> shape) {
@@ -93,6 +102,149 @@ struct Io {
     tilewright_dtype dtype = TILEWRIGHT_F32;
     std::vector<std::int64_t> dims;
     std::vector<std::string> dim_names;  ///< "" for a fixed dimension
+};
+
+/// One call of a custom operator's functions; valid until they return. See tilewright_operator_definition.
+class Call {
+  public:
+    Call(tilewright_call* call, const tilewright_tensor* const* inputs, const tilewright_tensor* const* outputs)
+        : call_(call), inputs_(inputs), outputs_(outputs) {}
+
+    std::string node() const { return tilewright_call_node(call_); }
+    std::size_t input_count() const { return tilewright_call_input_count(call_); }
+    std::size_t output_count() const { return tilewright_call_output_count(call_); }
+    /// False for an optional input that the node leaves out.
+    bool has_input(std::size_t index) const { return index < input_count() && inputs_[index] != nullptr; }
+    /// In infer, the shape may have sizes below -1, and data may be null.
+    Tensor input(std::size_t index) const {
+        if (!has_input(index)) throw std::out_of_range("input " + std::to_string(index) + " is missing");
+        return detail::viewed(*inputs_[index]);
+    }
+
+    // Attributes of the node; the fallback, or an empty list or tensor, where it does not have them.
+    tilewright_attribute kind(const std::string& name) const { return tilewright_call_attribute(call_, name.c_str()); }
+    bool has(const std::string& name) const { return kind(name) != TILEWRIGHT_NO_ATTRIBUTE; }
+    std::int64_t integer(const std::string& name, std::int64_t fallback = 0) const {
+        return tilewright_call_int(call_, name.c_str(), fallback);
+    }
+    float number(const std::string& name, float fallback = 0) const {
+        return tilewright_call_float(call_, name.c_str(), fallback);
+    }
+    std::string text(const std::string& name, const std::string& fallback = "") const {
+        return tilewright_call_string(call_, name.c_str(), fallback.c_str());
+    }
+    std::vector<std::int64_t> integers(const std::string& name) const {
+        std::size_t count = 0;
+        const std::int64_t* all = tilewright_call_ints(call_, name.c_str(), &count);
+        return std::vector<std::int64_t>(all, all + count);
+    }
+    std::vector<float> numbers(const std::string& name) const {
+        std::size_t count = 0;
+        const float* all = tilewright_call_floats(call_, name.c_str(), &count);
+        return std::vector<float>(all, all + count);
+    }
+    Tensor tensor(const std::string& name) const {
+        const tilewright_tensor* t = tilewright_call_tensor(call_, name.c_str());
+        return t != nullptr ? detail::viewed(*t) : Tensor();
+    }
+
+    // In infer.
+    void set_output(std::size_t index, tilewright_dtype dtype, const std::vector<std::int64_t>& sizes) {
+        tilewright_call_set_output(call_, index, dtype, sizes.size(), sizes.data());
+    }
+    std::int64_t add(std::int64_t a, std::int64_t b) { return tilewright_call_add(call_, a, b); }
+    std::int64_t sub(std::int64_t a, std::int64_t b) { return tilewright_call_sub(call_, a, b); }
+    std::int64_t mul(std::int64_t a, std::int64_t b) { return tilewright_call_mul(call_, a, b); }
+    std::int64_t div(std::int64_t a, std::int64_t b) { return tilewright_call_div(call_, a, b); }
+    std::int64_t min(std::int64_t a, std::int64_t b) { return tilewright_call_min(call_, a, b); }
+    std::int64_t max(std::int64_t a, std::int64_t b) { return tilewright_call_max(call_, a, b); }
+
+    // In compute.
+    /// False where infer has left a size unknown.
+    bool has_output(std::size_t index) const {
+        return outputs_ != nullptr && index < output_count() && outputs_[index] != nullptr;
+    }
+    Tensor output(std::size_t index) const {
+        if (!has_output(index)) throw std::out_of_range("output " + std::to_string(index) + " has no memory");
+        return detail::viewed(*outputs_[index]);
+    }
+    /// Its elements. Throws Error if they are not of type T.
+    template <class T>
+    T* output_as(std::size_t index) const {
+        return const_cast<T*>(output(index).as<T>());
+    }
+    /// Memory for an output of which infer left a size unknown.
+    template <class T>
+    T* allocate(std::size_t index, const std::vector<std::int64_t>& sizes) {
+        void* data = tilewright_call_allocate(call_, index, sizes.size(), sizes.data());
+        if (data == nullptr) throw std::bad_alloc();  // the library has the reason
+        return static_cast<T*>(data);
+    }
+
+  private:
+    tilewright_call* call_;
+    const tilewright_tensor* const* inputs_;
+    const tilewright_tensor* const* outputs_;
+};
+
+/// See tilewright_operator_definition. What a function throws is the error of the compilation or run.
+struct OperatorDefinition {
+    std::string domain, name;
+    std::int64_t version = 1;
+    std::size_t least_inputs = 0, most_inputs = 0, most_outputs = 0;  ///< at most: 0 is no limit
+    bool varies = false;                                              ///< equal inputs may give different outputs
+    std::function<void(Call&)> infer;  ///< empty: outputs have the type and sizes of input 0
+    std::function<void(Call&)> compute;
+};
+
+/// An operator of the caller. Models and sessions keep what its functions hold.
+class Operator {
+  public:
+    explicit Operator(OperatorDefinition definition) {
+        auto kept = std::make_unique<OperatorDefinition>(std::move(definition));
+        tilewright_operator_definition d = tilewright_default_operator_definition();
+        d.domain = kept->domain.c_str();
+        d.name = kept->name.c_str();
+        d.version = kept->version;
+        d.least_inputs = kept->least_inputs;
+        d.most_inputs = kept->most_inputs;
+        d.most_outputs = kept->most_outputs;
+        d.varies = kept->varies ? 1 : 0;
+        d.user = kept.get();
+        if (kept->infer)
+            d.infer = [](void* user, tilewright_call* call, const tilewright_tensor* const* inputs) noexcept {
+                return called(static_cast<OperatorDefinition*>(user)->infer, call, inputs, nullptr);
+            };
+        if (kept->compute)
+            d.compute = [](void* user, tilewright_call* call, const tilewright_tensor* const* inputs,
+                           const tilewright_tensor* const* outputs) noexcept {
+                return called(static_cast<OperatorDefinition*>(user)->compute, call, inputs, outputs);
+            };
+        d.release = [](void* user) { delete static_cast<OperatorDefinition*>(user); };
+        tilewright_operator* made = nullptr;
+        tilewright_error* error = nullptr;
+        const tilewright_status status = tilewright_operator_create(&d, &made, &error);
+        detail::check(status, error);
+        kept.release();
+        handle_.reset(made, tilewright_operator_free);
+    }
+    const tilewright_operator* handle() const { return handle_.get(); }
+
+  private:
+    static std::int32_t called(const std::function<void(Call&)>& function, tilewright_call* call,
+                               const tilewright_tensor* const* inputs, const tilewright_tensor* const* outputs) {
+        try {
+            Call c(call, inputs, outputs);
+            function(c);
+            return 0;
+        } catch (const std::exception& e) {
+            return tilewright_call_fail(call, e.what());
+        } catch (...) {
+            return tilewright_call_fail(call, "an exception of unknown type");
+        }
+    }
+
+    std::shared_ptr<tilewright_operator> handle_;
 };
 
 /// See tilewright_function_library.
@@ -121,6 +273,8 @@ struct Options {
     bool cache = false;                                ///< keep machine code for later compilations
     std::string cache_folder;                          ///< where; "": the command-line tool's cache folder
     std::vector<FunctionLibrary> function_libraries;   ///< operators that functions of ONNX files define
+    std::vector<Operator> operators;                   ///< operators of the caller
+    std::string output_file;                           ///< not empty: the compiled model is also written there
     /// Both may be called from any thread. They must not throw: that ends the process.
     std::function<void(tilewright_severity, const std::string&)> log;
     std::function<bool()> cancelled;  ///< called before each pass; true: the compilation ends, TILEWRIGHT_CANCELLED
@@ -151,6 +305,12 @@ struct RunOptions {
 };
 
 namespace detail {
+
+inline std::vector<const tilewright_operator*> handles(const std::vector<Operator>& operators) {
+    std::vector<const tilewright_operator*> all;
+    for (const Operator& op : operators) all.push_back(op.handle());
+    return all;
+}
 
 /// The C interface's options; they point into `options`, which must outlive them.
 class COptions {
@@ -190,6 +350,10 @@ class COptions {
             libraries_.push_back({f.path.empty() ? nullptr : f.path.c_str(), f.bytes.data(), f.bytes.size()});
         c_.function_library_count = libraries_.size();
         c_.function_libraries = libraries_.data();
+        operators_ = handles(options.operators);
+        c_.operator_count = operators_.size();
+        c_.operators = operators_.data();
+        c_.output_file = options.output_file.empty() ? nullptr : options.output_file.c_str();
         c_.user = const_cast<Options*>(&options);
         if (options.log)
             c_.log = [](void* user, tilewright_severity severity, const char* message) noexcept {
@@ -214,12 +378,9 @@ class COptions {
     std::vector<const char*> dim_names_, sample_names_, range_names_, ranges_, keep_f32_;
     std::vector<std::int64_t> dim_sizes_, sample_sizes_;
     std::vector<tilewright_function_library> libraries_;
+    std::vector<const tilewright_operator*> operators_;
     tilewright_options c_;
 };
-
-inline Tensor viewed(const tilewright_tensor& t) {
-    return {t.dtype, std::vector<std::int64_t>(t.shape, t.shape + t.rank), t.data, t.bytes};
-}
 
 /// tilewright_run_options::user: the options, and an exception that their functions threw.
 struct RunCalls {
@@ -250,16 +411,16 @@ class Model {
             return tilewright_compile_file(path.c_str(), o, m, e);
         });
     }
-    /// A file that `tilewright compile` wrote; see tilewright_load.
-    static Model load(const std::string& path) {
-        return compiled(Options(), [&](const tilewright_options*, tilewright_model** m, tilewright_error** e) {
-            return tilewright_load(path.c_str(), m, e);
+    /// A file that `tilewright compile` wrote; see tilewright_load_with.
+    static Model load(const std::string& path, const std::vector<Operator>& operators = {}) {
+        return loaded(operators, [&](const tilewright_load_options* o, tilewright_model** m, tilewright_error** e) {
+            return tilewright_load_with(path.c_str(), o, m, e);
         });
     }
-    /// A model that is linked into the program; see tilewright_load_linked.
-    static Model load(const tilewright_linked_model& linked) {
-        return compiled(Options(), [&](const tilewright_options*, tilewright_model** m, tilewright_error** e) {
-            return tilewright_load_linked(&linked, m, e);
+    /// A model that is linked into the program; see tilewright_load_linked_with.
+    static Model load(const tilewright_linked_model& linked, const std::vector<Operator>& operators = {}) {
+        return loaded(operators, [&](const tilewright_load_options* o, tilewright_model** m, tilewright_error** e) {
+            return tilewright_load_linked_with(&linked, o, m, e);
         });
     }
     static Model from_memory(const void* bytes, std::size_t size, const Options& options = Options()) {
@@ -295,6 +456,19 @@ class Model {
 
   private:
     explicit Model(tilewright_model* m) : handle_(m, tilewright_model_free) {}
+
+    template <class Load>
+    static Model loaded(const std::vector<Operator>& operators, Load&& load) {
+        const std::vector<const tilewright_operator*> handles = detail::handles(operators);
+        tilewright_load_options o = tilewright_default_load_options();
+        o.operator_count = handles.size();
+        o.operators = handles.data();
+        tilewright_model* model = nullptr;
+        tilewright_error* error = nullptr;
+        const tilewright_status status = load(&o, &model, &error);
+        detail::check(status, error);
+        return Model(model);
+    }
 
     template <class Compile>
     static Model compiled(const Options& options, Compile&& compile) {

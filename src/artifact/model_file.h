@@ -70,14 +70,15 @@ std::string model_file_bytes(const Compilations& models, const ModelOrigin& orig
 
 /// Loads the file without compiling anything. Machine code of the file will run: load files of trusted origin only.
 /// Throws ModelError that names the file: it is no compiled model, is damaged, has another version, or needs
-/// instructions that this CPU does not have, which are listed.
-ModelFileInfo load_model_file(const std::string& path);
+/// instructions that this CPU does not have, which are listed, or an operator that is not among `operators` (may be
+/// null).
+ModelFileInfo load_model_file(const std::string& path, const CustomOperators* operators = nullptr);
 /// The same for an open file, which may be closed afterwards. `name` stands for it in messages.
 ModelFileInfo load_model_file(int file, const std::string& name);
 
 /// What a file or an archive has, for this machine or another, without loading anything of it. The model is that of the
-/// last variant that runs here, otherwise of the first one, and has no code: it must not be run. Throws ModelError as
-/// load_model_file does.
+/// last variant that runs here, otherwise of the first one, and has neither code nor operators: it must not be run.
+/// Throws ModelError as load_model_file does.
 ModelFileInfo inspect_model_file(const std::string& path);
 
 /// Writes the same as a static archive to link programs with; `symbol` is its table.
@@ -85,7 +86,7 @@ ModelFileInfo write_model_archive(const Compilations& models, const ModelOrigin&
                                   const std::string& symbol);
 
 /// The model of such an archive that is linked into this program. Throws ModelError as load_model_file does.
-ModelFileInfo load_linked_model(const ModelTable& table);
+ModelFileInfo load_linked_model(const ModelTable& table, const CustomOperators* operators = nullptr);
 
 /// A model in two parts: a shared object with code and plan, and weights beside it. The code cache keeps models so.
 struct ModelObject {

@@ -33,7 +33,8 @@ ModelFileInfo inspect_model_file(const std::string& path) {
         variants.push_back({v.plan, no_code.back()});
     }
     const auto* weights = reinterpret_cast<const std::byte*>(view.weights.data());
-    ModelFileInfo out = read_variants(variants, {weights, view.weights.size()}, file, path, false);
+    const CustomOperators any = CustomOperators::any();
+    ModelFileInfo out = read_variants(variants, {weights, view.weights.size()}, file, path, false, {&any});
     out.file_bytes = bytes.size();
     return out;
 }

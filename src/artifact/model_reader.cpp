@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/keyed_hash.h"
 #include "base/mapped_file.h"
+#include "opaque/custom.h"
 #include "runtime/missing_features.h"
 
 namespace tilewright::artifact {
@@ -84,19 +85,18 @@ const ModelTable& table_of(const std::shared_ptr<void>& library, const std::stri
 }
 
 ModelFileInfo read_table(const ModelTable& table, std::span<const std::byte> weights,
-                         const std::shared_ptr<const void>& owner, const std::string& path,
-                         const std::function<MakeFallback()>& fallback = {}) {
+                         const std::shared_ptr<const void>& owner, const std::string& path, const ReadWith& with) {
     std::vector<VariantParts> variants;
     for (const ModelVariant& v : std::span(table.variants, table.variant_count))
         variants.push_back({{v.plan, v.plan_bytes}, {v.kernels, v.kernel_count}});
-    return read_variants(variants, weights, owner, path, true, fallback);
+    return read_variants(variants, weights, owner, path, true, with);
 }
 
-ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes) {
+ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes, const ReadWith& with) {
     const std::string& path = from.name;
     const std::shared_ptr<void> library = loaded(from);
     const ModelTable& table = table_of(library, path);
-    ModelFileInfo out = read_table(table, {table.weights, table.weight_bytes}, library, path);
+    ModelFileInfo out = read_table(table, {table.weights, table.weight_bytes}, library, path, with);
     out.file_bytes = file_bytes;
     return out;
 }
@@ -120,7 +120,7 @@ void check_interface(uint32_t abi, const std::string& path) {
 
 ModelFileInfo read_variants(std::span<const VariantParts> variants, std::span<const std::byte> weights,
                             const std::shared_ptr<const void>& owner, const std::string& path, bool to_run,
-                            const std::function<MakeFallback()>& fallback) {
+                            const ReadWith& with) {
     try {
         ModelFileInfo out;
         out.weight_bytes = weights.size();
@@ -135,7 +135,7 @@ ModelFileInfo read_variants(std::span<const VariantParts> variants, std::span<co
         if (!runs && to_run) refuse_cpu(abouts[0].platform, here, path);
         const VariantParts& v = variants[runs.value_or(0)];
         out.about = std::move(abouts[runs.value_or(0)]);
-        out.model = read_plan(v.plan, weights, v.kernels, owner, fallback);
+        out.model = read_plan(v.plan, weights, v.kernels, owner, with.fallback, with.operators);
         return out;
     } catch (const ModelError& e) {
         const std::string_view what = e.what();
@@ -159,27 +159,27 @@ bool is_model_file(const std::string& path) {
     return read && (std::string_view(magic, 4) == "\177ELF" || std::string_view(magic, 8) == kArchiveMagic);
 }
 
-ModelFileInfo load_model_file(const std::string& path) {
-    return open_model_file({path, path}, check_file(MappedFile(path), path));
+ModelFileInfo load_model_file(const std::string& path, const CustomOperators* operators) {
+    return open_model_file({path, path}, check_file(MappedFile(path), path), {operators});
 }
 
 ModelFileInfo load_model_file(int file, const std::string& name) {
-    return open_model_file({path_of_its_own(file), name}, check_file(MappedFile(file, name), name));
+    return open_model_file({path_of_its_own(file), name}, check_file(MappedFile(file, name), name), {});
 }
 
-ModelFileInfo load_linked_model(const ModelTable& table) {
+ModelFileInfo load_linked_model(const ModelTable& table, const CustomOperators* operators) {
     const std::string name = "linked model";
     if (!is_table(table))
         model_error("the address is not of a model's table: give that of the header beside the archive");
     check_interface(table.abi, name);
-    return read_table(table, {table.weights, table.weight_bytes}, nullptr, name);
+    return read_table(table, {table.weights, table.weight_bytes}, nullptr, name, {operators});
 }
 
 ModelFileInfo load_model_object(int file, std::span<const std::byte> weights, std::shared_ptr<const void> owner,
                                 const std::function<MakeFallback()>& fallback) {
     const std::string path = path_of_its_own(file);
     const std::shared_ptr<void> library = loaded({path, path}, std::move(owner));
-    return read_table(table_of(library, path), weights, library, path, fallback);
+    return read_table(table_of(library, path), weights, library, path, {nullptr, fallback});
 }
 
 }  // namespace tilewright::artifact

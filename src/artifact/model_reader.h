@@ -22,10 +22,16 @@ struct VariantParts {
     std::span<const cpu::KernelFn> kernels;
 };
 
+/// What read_plan takes beside the file.
+struct ReadWith {
+    const CustomOperators* operators = nullptr;
+    std::function<MakeFallback()> fallback = {};
+};
+
 /// The model of the last variant that runs here, with these weights; where none does, of the first one, or for `to_run`
-/// a ModelError with what this CPU lacks. ModelErrors name the file. The other arguments are read_plan's.
+/// a ModelError with what this CPU lacks. ModelErrors name the file. `owner` keeps its bytes and code.
 ModelFileInfo read_variants(std::span<const VariantParts> variants, std::span<const std::byte> weights,
                             const std::shared_ptr<const void>& owner, const std::string& path, bool to_run,
-                            const std::function<MakeFallback()>& fallback = {});
+                            const ReadWith& with);
 
 }  // namespace tilewright::artifact

@@ -18,6 +18,10 @@
 #include "runtime/kernel.h"
 #include "runtime/model_info.h"
 
+namespace tilewright {
+class CustomOperators;
+}
+
 namespace tilewright::artifact {
 
 /// Raised with every change of the bytes: a file of another version is refused.
@@ -90,11 +94,13 @@ PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigi
 About read_about(std::string_view bytes);
 
 /// The model. `code` has a function for each of PlanFile::kernels; code and weights are kept alive by `owner`, and
-/// must have been read from the same file. `fallback` makes MakeFallback of SavedFallback::Elsewhere. Throws as
-/// read_about does, where they do not fit the plan, and where a fallback that is elsewhere is not given.
+/// must have been read from the same file. `fallback` makes MakeFallback of SavedFallback::Elsewhere. `operators`:
+/// those of the caller that the model may call; may be null. Throws as read_about does, where they do not fit the plan,
+/// and where a fallback that is elsewhere or an operator is not given.
 std::shared_ptr<const CompiledModel> read_plan(std::string_view bytes, std::span<const std::byte> weights,
                                                std::span<const cpu::KernelFn> code,
                                                const std::shared_ptr<const void>& owner,
-                                               const std::function<MakeFallback()>& fallback = {});
+                                               const std::function<MakeFallback()>& fallback = {},
+                                               const CustomOperators* operators = nullptr);
 
 }  // namespace tilewright::artifact

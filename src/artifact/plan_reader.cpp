@@ -66,7 +66,8 @@ About read_about(std::string_view bytes) {
 std::shared_ptr<const CompiledModel> read_plan(std::string_view bytes, std::span<const std::byte> weights,
                                                std::span<const cpu::KernelFn> code,
                                                const std::shared_ptr<const void>& owner,
-                                               const std::function<MakeFallback()>& fallback) {
+                                               const std::function<MakeFallback()>& fallback,
+                                               const CustomOperators* operators) {
     ByteReader s(content_of(bytes));
     const WeightsReader constants{weights, owner};
     About a;
@@ -77,8 +78,8 @@ std::shared_ptr<const CompiledModel> read_plan(std::string_view bytes, std::span
     if (saved == SavedFallback::Elsewhere && !fallback)
         throw ModelError("the compiled model needs its strict model, which is not in the file");
     auto model = std::make_unique<CompiledModel::Impl>(), strict = std::make_unique<CompiledModel::Impl>();
-    stream_model(s, constants, *model);
-    if (has_fallback) stream_model(s, constants, *strict);
+    stream_model(s, constants, *model, operators);
+    if (has_fallback) stream_model(s, constants, *strict, operators);
     s.require(s.at_end(), "the end of the content");
     if (code.size() != model->code.size() + strict->code.size())
         model_error("the compiled model is damaged: it has {} kernels, and its plan {}", code.size(),

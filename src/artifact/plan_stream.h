@@ -7,6 +7,7 @@
 
 #include "artifact/byte_stream.h"
 #include "artifact/plan_file.h"
+#include "opaque/custom.h"
 #include "opaque/text.h"
 
 namespace tilewright::artifact {
@@ -30,8 +31,9 @@ class PlanStream {
     template <class T>
     using F = Field<Stream, T>;
 
-    PlanStream(Stream& stream, Constants& constants, uint64_t kernels)
-        : s_(stream), constants_(constants), kernels_(kernels) {}
+    /// `operators`: those of the caller that nodes of the plan may call; only for reading.
+    PlanStream(Stream& stream, Constants& constants, uint64_t kernels, const CustomOperators* operators)
+        : s_(stream), constants_(constants), kernels_(kernels), operators_(operators) {}
 
     void plan(F<Plan> p) {
         s_.require(++depth_ <= kMostNested, "fewer nested bodies");
@@ -227,11 +229,13 @@ class PlanStream {
         if constexpr (Stream::kReads) {
             std::string text;
             s_.text(text);
-            o.op = tilewright::opaque_op(text);
+            o.op = tilewright::opaque_op(text, operators_);
             if (!o.op) model_error("'{}': this build has no operator {}", node, text);
         } else {
             const std::string text = o.op->print();
-            const auto same = tilewright::opaque_op(text);
+            CustomOperators own;
+            if (auto custom = custom_operator_of(*o.op)) own.add(std::move(custom));
+            const auto same = tilewright::opaque_op(text, &own);
             if (!same || same->print() != text) model_error("'{}': operator {} cannot be saved", node, text);
             s_.text(text);
         }
@@ -313,6 +317,7 @@ class PlanStream {
     Stream& s_;
     Constants& constants_;
     const uint64_t kernels_;
+    const CustomOperators* operators_;
     uint64_t values_ = 0;  ///< of the plan whose fields are streamed
     int depth_ = 0;
 };
@@ -386,12 +391,12 @@ void stream_appends(Stream& s, Field<Stream, CompiledModel::Impl> model) {
 
 template <class Stream>
 void stream_model(Stream& s, typename PlanStream<Stream>::Constants& constants,
-                  Field<Stream, CompiledModel::Impl> model) {
+                  Field<Stream, CompiledModel::Impl> model, const CustomOperators* operators = nullptr) {
     stream_io(s, model.inputs);
     stream_io(s, model.outputs);
     s.flag(model.keep_subnormals);
     stream_kernels(s, model.code);
-    PlanStream<Stream>(s, constants, model.code.size()).plan(model.plan);
+    PlanStream<Stream>(s, constants, model.code.size(), operators).plan(model.plan);
     s.require(model.inputs.size() == model.plan.program.inputs.size() &&
                   model.outputs.size() == model.plan.program.outputs.size(),
               "the plan's inputs and outputs to be the model's");

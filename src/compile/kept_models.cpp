@@ -47,7 +47,7 @@ bool may_be_kept(const PipelineOptions& o) {
     const bool own_costs = o.rewrite && (o.rewrite->cost || o.rewrite->evaluator);
     const bool own_samples = c.max_error > 0 && c.inputs;
     return !c.code_folder.empty() && !build_id().empty() && !c.gpu && !own_samples && !c.provider && !measures &&
-           !prints && !more && !own_costs;
+           !prints && !more && !own_costs && !c.operators;
 }
 
 /// All that decides about plan and code, but the model.

@@ -13,7 +13,8 @@ namespace tilewright {
 /// pass times; what was left to the strict model (CompiledModel::Impl::make_fallback) is compiled when it is needed.
 ///
 /// Equal are: the model's bytes, all options that decide about code and plan, the machine (Target, and the CPU's
-/// flags), and the build of the compiler. Not kept are models with external data or for GPUs, compilations that
+/// flags), and the build of the compiler. Not kept are models with external data or for GPUs, compilations with
+/// CompileOptions::operators (nothing says whether a function of the caller is that of an earlier process), those that
 /// measure, those of which more than the model is wanted (PipelineOptions::reference, keep_rewritten, printed or
 /// verified passes, keep_objects), and models that take more than a quarter of the cache. A damaged file counts as
 /// missing. That nothing can be kept is a warning.

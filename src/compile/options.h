@@ -21,6 +21,8 @@
 
 namespace tilewright {
 
+class CustomOperators;
+
 /// CompileOptions::max_error of --precision auto, unless another one is given.
 constexpr double kAutoMaxError = 0.02;
 
@@ -45,8 +47,9 @@ struct CompileOptions : GroupingOptions {
     std::optional<GpuTarget> gpu;  ///< generate CUDA C++ for this GPU instead of machine code
     bool gpu_libraries = false;    ///< Scheduling::gpu_libraries
 
-    std::vector<FunctionLibrary> functions;  ///< load_model's `libraries`
-    std::map<std::string, int64_t> dims;     ///< fixes symbolic dimensions
+    std::vector<FunctionLibrary> functions;            ///< load_model's `libraries`
+    std::shared_ptr<const CustomOperators> operators;  ///< LowerOptions::operators
+    std::map<std::string, int64_t> dims;               ///< fixes symbolic dimensions
     SchedulerKind scheduler = SchedulerKind::Auto;
     /// Measure candidates on this machine where the scheduler has several; schedule search always does. The resulting
     /// plan is kept only if whole runs on `inputs` are faster than those of the plan without measurements.

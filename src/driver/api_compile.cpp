@@ -1,5 +1,11 @@
 // The C interface's compilation (tilewright/tilewright.h).
 
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "artifact/model_file.h"
+#include "base/mapped_file.h"
 #include "compile/kept_models.h"
 #include "driver/api_call.h"
 #include "driver/api_model.h"
@@ -10,7 +16,12 @@ using namespace tilewright::api;
 
 namespace {
 
-tilewright_model* finished(Compilation c) { return new tilewright_model(std::move(c.model), std::move(c.info)); }
+/// The model, which is also written to the options' file. `hash`: of the bytes that were compiled.
+tilewright_model* finished(Compilation c, const tilewright_options* options, const std::function<std::string()>& hash) {
+    if (const std::string file = output_file(options); !file.empty())
+        artifact::write_model_file({c.model}, {hash(), c.info}, file);
+    return new tilewright_model(std::move(c.model), std::move(c.info));
+}
 
 }  // namespace
 
@@ -21,7 +32,8 @@ tilewright_status tilewright_compile_file(const char* path, const tilewright_opt
     return guarded(error, [&] {
         require_pointer(path, "path");
         require_pointer(model, "model");
-        *model = finished(compile_or_load(std::string(path), pipeline_options(options)));
+        *model = finished(compile_or_load(std::string(path), pipeline_options(options)), options,
+                          [&] { return artifact::content_hash(MappedFile(path).bytes()); });
     });
 }
 
@@ -30,7 +42,9 @@ tilewright_status tilewright_compile_memory(const void* bytes, size_t size, cons
     return guarded(error, [&] {
         require_pointer(bytes, "bytes");
         require_pointer(model, "model");
-        *model = finished(compile_or_load(bytes, size, pipeline_options(options)));
+        *model = finished(compile_or_load(bytes, size, pipeline_options(options)), options, [&] {
+            return artifact::content_hash({static_cast<const char*>(bytes), size});
+        });
     });
 }
 

@@ -4,6 +4,7 @@
 #include "backend/cpu/onednn.h"
 #include "cost/target.h"
 #include "driver/api_call.h"
+#include "driver/api_operator.h"
 #include "driver/inputs.h"
 #include "runtime/thread_count.h"
 
@@ -147,6 +148,11 @@ std::string code_folder(const std::string& folder) {
     return shared ? *shared + "/code" : "";
 }
 
+std::string output_file(const tilewright_options* given) {
+    const char* file = options_of(given).output_file;
+    return file != nullptr ? file : "";
+}
+
 std::map<std::string, int64_t> sample_sizes(const tilewright_options* given) {
     const tilewright_options o = options_of(given);
     return sizes_of(o.sample_count, o.sample_names, o.sample_sizes, "sample");
@@ -177,6 +183,8 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");
     p.compile.ranges = ranges_of(o);
     p.compile.functions = functions_of(o);
+    p.compile.operators = operators_of(o.operator_count, o.operators, "options->operators");
+    p.compile.keep_objects = o.output_file != nullptr;
     choose_kernels(o, p.compile);
     if (o.cache_folder != nullptr) {
         p.compile.code_folder = code_folder(o.cache_folder);

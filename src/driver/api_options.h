@@ -15,6 +15,8 @@ PipelineOptions pipeline_options(const tilewright_options* options);
 /// CompileOptions::code_folder for tilewright_options.cache_folder: in the command-line tool's cache folder if it is
 /// empty; empty if there is none.
 std::string code_folder(const std::string& folder);
+/// Where the model is also written to; empty: nowhere.
+std::string output_file(const tilewright_options* options);
 /// The sample sizes. Throws InvalidArgument.
 std::map<std::string, int64_t> sample_sizes(const tilewright_options* options);
 

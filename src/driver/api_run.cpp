@@ -12,6 +12,7 @@
 #include "base/quoted_name.h"
 #include "driver/api_call.h"
 #include "driver/api_model.h"
+#include "driver/api_operator.h"
 #include "model/session.h"
 #include "runtime/memory_limit.h"
 #include "runtime/opaque.h"
@@ -110,6 +111,18 @@ RunControl control_of(const tilewright_run_options* given) {
     return control;
 }
 
+std::shared_ptr<const CustomOperators> operators_of(const tilewright_load_options* given) {
+    if (given == nullptr) return nullptr;
+    constexpr size_t kFirst = sizeof(tilewright_load_options);
+    tilewright_load_options o = tilewright_default_load_options();
+    copy_known_fields(given, given->struct_size, kFirst, &o, sizeof o, "tilewright_load_options");
+    return api::operators_of(o.operator_count, o.operators, "options->operators");
+}
+
+tilewright_model* finished(artifact::ModelFileInfo loaded) {
+    return new tilewright_model(std::move(loaded.model), std::move(loaded.about.origin.info));
+}
+
 /// Whether the cache holds the input.
 bool is_held(const tilewright_session& s, size_t input) {
     const std::vector<Append>& all = s.compiled->appends();
@@ -148,22 +161,31 @@ const char* tilewright_dtype_name(tilewright_dtype type) {
 }
 
 tilewright_status tilewright_load(const char* path, tilewright_model** model, tilewright_error** error) {
+    return tilewright_load_with(path, nullptr, model, error);
+}
+
+tilewright_status tilewright_load_with(const char* path, const tilewright_load_options* options,
+                                       tilewright_model** model, tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(path, "path");
         require_pointer(model, "model");
-        artifact::ModelFileInfo loaded = artifact::load_model_file(path);
-        *model = new tilewright_model(std::move(loaded.model), std::move(loaded.about.origin.info));
+        *model = finished(artifact::load_model_file(path, operators_of(options).get()));
     });
 }
 
 tilewright_status tilewright_load_linked(const tilewright_linked_model* linked, tilewright_model** model,
                                          tilewright_error** error) {
+    return tilewright_load_linked_with(linked, nullptr, model, error);
+}
+
+tilewright_status tilewright_load_linked_with(const tilewright_linked_model* linked,
+                                              const tilewright_load_options* options, tilewright_model** model,
+                                              tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(linked, "linked");
         require_pointer(model, "model");
-        artifact::ModelFileInfo loaded =
-            artifact::load_linked_model(*reinterpret_cast<const artifact::ModelTable*>(linked));
-        *model = new tilewright_model(std::move(loaded.model), std::move(loaded.about.origin.info));
+        *model = finished(artifact::load_linked_model(*reinterpret_cast<const artifact::ModelTable*>(linked),
+                                                      operators_of(options).get()));
     });
 }
 

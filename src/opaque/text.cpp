@@ -91,7 +91,7 @@ int64_t OpaqueText::below(const std::string& key, int64_t count) const {
     return value;
 }
 
-std::shared_ptr<const OpaqueOp> opaque_op(std::string_view text) {
+std::shared_ptr<const OpaqueOp> opaque_op(std::string_view text, const CustomOperators* operators) {
     static const std::map<std::string_view, OpaqueReader> readers = [] {
         std::map<std::string_view, OpaqueReader> all;
         for (const auto of_file :
@@ -101,6 +101,7 @@ std::shared_ptr<const OpaqueOp> opaque_op(std::string_view text) {
         return all;
     }();
     const OpaqueText parsed(text);
+    if (parsed.name() == kCustomName) return read_custom(parsed, operators);
     const auto it = readers.find(parsed.name());
     return it == readers.end() ? nullptr : it->second.read(parsed);
 }

@@ -21,6 +21,7 @@ class OpaqueText {
     explicit OpaqueText(std::string_view text);
 
     const std::string& name() const { return name_; }
+    const std::map<std::string, std::string>& values() const { return values_; }
     bool has(const std::string& key) const { return values_.count(key) != 0; }
     const std::string& text(const std::string& key) const;
     int64_t integer(const std::string& key) const;
@@ -56,8 +57,14 @@ struct OpaqueReader {
     OpaquePointer (*read)(const OpaqueText& text);
 };
 
-/// The operator whose print() is this text; null if none has its name. Throws ModelError for wrong attributes.
-OpaquePointer opaque_op(std::string_view text);
+class CustomOperators;
+
+/// The operator whose print() is this text; null if none has its name. Throws ModelError for wrong attributes, and for
+/// a node of an operator that is not among `operators`.
+OpaquePointer opaque_op(std::string_view text, const CustomOperators* operators = nullptr);
+/// A node of a custom operator (custom.h), whose name in texts is kCustomName.
+OpaquePointer read_custom(const OpaqueText& text, const CustomOperators* operators);
+inline constexpr std::string_view kCustomName = "Custom";
 
 // Of each file that defines opaque operators.
 std::vector<OpaqueReader> selection_readers();

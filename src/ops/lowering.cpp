@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "graph/import_tensor.h"
+#include "opaque/custom.h"
+#include "ops/custom.h"
 #include "ops/type_constraints.h"
 
 namespace tilewright {
@@ -306,12 +308,9 @@ class GraphLowering {
 
     void lower_node(const Node& node) {
         try {
-            const OpLowering* lowering = find_lowering(node.domain, node.op, node.opset);
-            if (lowering == nullptr) throw Unsupported(why_no_lowering(node));
-            check_types(node);
             b_.set_source(node.name, node.op, node.describe());
             NodeContext context(node, b_, *this);
-            lowering->lower(context);
+            lower_operator(node, context);
             if (finished_) return;
             for (size_t k = 0; k < node.outputs.size(); ++k)
                 if (context.uses_output(k) && names_.count(node.outputs[k]) == 0)
@@ -325,6 +324,16 @@ class GraphLowering {
             if (settings_.problems == nullptr) throw ModelError(described(node, e.what()), e.hint());
             record(node, e.what(), false);
         }
+    }
+
+    void lower_operator(const Node& node, NodeContext& context) {
+        const CustomOperators* own = settings_.options.operators.get();
+        if (own != nullptr && own->has(node.domain, node.op))
+            return lower_custom(context, own->find(node.domain, node.op, node.opset));
+        const OpLowering* lowering = find_lowering(node.domain, node.op, node.opset);
+        if (lowering == nullptr) throw Unsupported(why_no_lowering(node));
+        check_types(node);
+        lowering->lower(context);
     }
 
     void check_types(const Node& node) {

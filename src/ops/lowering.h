@@ -21,6 +21,8 @@
 
 namespace tilewright {
 
+class CustomOperators;
+
 /// Thrown for a valid node with a feature that is not implemented. `check` lists these.
 class Unsupported : public ModelError {
   public:
@@ -131,6 +133,8 @@ struct LowerOptions {
     bool check_inputs = true;
     /// What is declared of symbolic dimensions: bounds of the program's symbols, which a run checks.
     std::map<std::string, DimRange> ranges = {};
+    /// Operators of the caller (opaque/custom.h), which precede those of op_lowerings(); null: none.
+    std::shared_ptr<const CustomOperators> operators = nullptr;
 };
 
 /// Names of dimensions of the model's inputs that LowerOptions::dims may fix, without duplicates.

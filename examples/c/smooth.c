@@ -1,0 +1,82 @@
+/* Runs a model with an operator of this program's own.
+ *
+ *     smooth detrend.onnx 1 2 4 8 16
+ *
+ * The model is y = x - Smooth(x): Smooth, of the domain com.example, is defined here. It is a moving average, and its
+ * attribute `radius` says how many elements on each side count. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <tilewright/tilewright.h>
+
+/* Exits with the message of a failed call. */
+static void check(tilewright_status status, tilewright_error* error) {
+    if (status == TILEWRIGHT_OK) return;
+    fprintf(stderr, "error: %s\n", tilewright_error_message(error));
+    exit(1);
+}
+
+/* The type of the output: that of the input. It is called by the compilation, where the length is not known yet, and by
+ * every run. */
+static int32_t infer(void* user, tilewright_call* call, const tilewright_tensor* const* inputs) {
+    (void)user;
+    if (inputs[0]->dtype != TILEWRIGHT_F32 || inputs[0]->rank != 1)
+        return tilewright_call_fail(call, "a vector of f32 is expected");
+    tilewright_call_set_output(call, 0, TILEWRIGHT_F32, 1, inputs[0]->shape);
+    return 0;
+}
+
+static int32_t compute(void* user, tilewright_call* call, const tilewright_tensor* const* inputs,
+                       const tilewright_tensor* const* outputs) {
+    (void)user;
+    const int64_t radius = tilewright_call_int(call, "radius", 1), n = inputs[0]->shape[0];
+    const float* x = inputs[0]->data;
+    float* y = outputs[0]->data;
+    if (radius < 0) return tilewright_call_fail(call, "the radius is negative");
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t first = i > radius ? i - radius : 0, last = i + radius < n ? i + radius : n - 1;
+        float sum = 0;
+        for (int64_t k = first; k <= last; ++k) sum += x[k];
+        y[i] = sum / (float)(last - first + 1);
+    }
+    return 0;
+}
+
+int main(int count, char** arguments) {
+    if (count < 3) {
+        fprintf(stderr, "usage: smooth detrend.onnx NUMBER...\n");
+        return 2;
+    }
+    tilewright_error* error = NULL;
+    tilewright_operator_definition definition = tilewright_default_operator_definition();
+    definition.domain = "com.example";
+    definition.name = "Smooth";
+    definition.least_inputs = definition.most_inputs = definition.most_outputs = 1;
+    definition.infer = infer;
+    definition.compute = compute;
+    tilewright_operator* smooth = NULL;
+    check(tilewright_operator_create(&definition, &smooth, &error), error);
+
+    const tilewright_operator* operators[] = {smooth};
+    tilewright_options options = tilewright_default_options();
+    options.operator_count = 1;
+    options.operators = operators;
+    tilewright_model* model = NULL;
+    check(tilewright_compile_file(arguments[1], &options, &model, &error), error);
+    tilewright_operator_free(smooth); /* the model keeps it */
+    tilewright_session* session = NULL;
+    check(tilewright_session_create(model, 0, &session, &error), error);
+    tilewright_model_free(model);
+
+    const int64_t shape[] = {count - 2};
+    float* x = malloc((size_t)shape[0] * sizeof *x);
+    if (x == NULL) return 1;
+    for (int i = 2; i < count; ++i) x[i - 2] = strtof(arguments[i], NULL);
+    const tilewright_tensor input = {TILEWRIGHT_F32, 1, shape, x, (size_t)shape[0] * sizeof *x};
+    check(tilewright_run(session, &input, 1, &error), error);
+    tilewright_tensor output;
+    check(tilewright_session_output(session, 0, &output, &error), error);
+    for (int64_t i = 0; i < output.shape[0]; ++i) printf("%g\n", ((const float*)output.data)[i]);
+    free(x);
+    tilewright_session_free(session);
+    return 0;
+}
