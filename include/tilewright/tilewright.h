@@ -534,6 +534,16 @@ typedef struct tilewright_counts {
 TILEWRIGHT_API tilewright_status tilewright_session_counts(const tilewright_session* session, tilewright_counts* counts,
                                                            tilewright_error** error);
 
+/* `on` not 0: later runs of the session are recorded, and earlier recordings are dropped; 0: recording ends. While it
+ * is off it costs nothing; recorded runs read the clock twice a kernel. */
+TILEWRIGHT_API tilewright_status tilewright_session_record(tilewright_session* session, int32_t on,
+                                                           tilewright_error** error);
+/* The recorded runs as a Chrome trace (JSON, for Perfetto and chrome://tracing): an event a run and an event a kernel,
+ * custom operator, loop or other step, in microseconds of the monotonic clock. After a million steps runs are counted
+ * (`runsLeftOut`) instead. The text belongs to the session, until the next call with it. */
+TILEWRIGHT_API tilewright_status tilewright_session_trace(tilewright_session* session, const char** trace,
+                                                          tilewright_error** error);
+
 /* The kernels of a model's plan, their primitives and times, as `tilewright explain` prints them. `seconds`: run the
  * plan and the two it is compared with for this long each, at the sample sizes; 0: times are estimates. */
 typedef struct tilewright_explanation tilewright_explanation;

@@ -600,6 +600,21 @@ class Session {
         return c;
     }
 
+    /// Records later runs, or ends recording. See tilewright_session_record.
+    void record(bool on) {
+        tilewright_error* error = nullptr;
+        const tilewright_status status = tilewright_session_record(handle_.get(), on ? 1 : 0, &error);
+        detail::check(status, error);
+    }
+    /// The recorded runs as a Chrome trace (JSON). See tilewright_session_trace.
+    std::string trace() const {
+        const char* text = nullptr;
+        tilewright_error* error = nullptr;
+        const tilewright_status status = tilewright_session_trace(handle_.get(), &text, &error);
+        detail::check(status, error);
+        return text;
+    }
+
   private:
     std::unique_ptr<ParallelFor> parallel_for_;  // at an address that stays; null without one
     std::size_t outputs_;

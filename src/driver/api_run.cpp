@@ -14,6 +14,7 @@
 #include "driver/api_model.h"
 #include "driver/api_operator.h"
 #include "model/session.h"
+#include "model/trace.h"
 #include "runtime/memory_limit.h"
 #include "runtime/opaque.h"
 #include "runtime/thread_count.h"
@@ -27,7 +28,10 @@ struct tilewright_session {
     Session session;
     std::vector<Tensor> inputs;                    ///< of the current call: views
     const std::vector<Tensor>* outputs = nullptr;  ///< null until a run succeeds
-    mutable std::atomic<bool> used = false;        ///< a call is using the session
+    std::optional<Trace> recorded = {};            ///< since recording was last turned on
+    bool records = false;
+    std::string trace = {};                  ///< what the last call of tilewright_session_trace has written
+    mutable std::atomic<bool> used = false;  ///< a call is using the session
     Use use() const { return {used, "the session is used by another thread: give each thread a session of its own"}; }
 };
 
@@ -129,6 +133,24 @@ bool is_held(const tilewright_session& s, size_t input) {
     return std::any_of(all.begin(), all.end(), [&](const Append& a) { return a.input == input; });
 }
 
+/// The recording of one run; failed runs have their steps up to the error.
+class Recording {
+  public:
+    explicit Recording(tilewright_session& s) : s_(s) {
+        if (s_.records) s_.session.set_profile(s_.recorded->begin());
+    }
+    ~Recording() {
+        if (!s_.records) return;
+        s_.session.set_profile(nullptr);
+        s_.recorded->end(s_.inputs);
+    }
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
+
+  private:
+    tilewright_session& s_;
+};
+
 void run(tilewright_session& s, const tilewright_tensor* inputs, size_t count, const RunControl& control = {}) {
     const std::vector<ModelIo>& declared = s.compiled->inputs();
     if (count != declared.size()) invalid("the model has {} inputs, and {} were given", declared.size(), count);
@@ -138,6 +160,7 @@ void run(tilewright_session& s, const tilewright_tensor* inputs, size_t count, c
     for (size_t i = 0; i < count; ++i)
         s.inputs.push_back(control.cache != nullptr && is_held(s, i) ? Tensor()
                                                                      : view(inputs[i], quoted_name(declared[i].name)));
+    const Recording recording(s);
     s.outputs = &s.session.run_in_place(s.inputs, control);
 }
 
@@ -290,6 +313,26 @@ tilewright_status tilewright_session_counts(const tilewright_session* session, t
         const RunCounts c = session->session.counts();
         *counts = {size,       c.runs,         c.compilations, c.preparations,
                    c.recalled, c.memory_plans, c.dispatches,   c.bytes_copied};
+    });
+}
+
+tilewright_status tilewright_session_record(tilewright_session* session, int32_t on, tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(session, "session");
+        const Use use = session->use();
+        session->records = on != 0;
+        if (session->records) session->recorded.emplace();
+    });
+}
+
+tilewright_status tilewright_session_trace(tilewright_session* session, const char** trace, tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(session, "session");
+        require_pointer(trace, "trace");
+        const Use use = session->use();
+        if (!session->recorded) invalid("nothing was recorded: call tilewright_session_record before the runs");
+        session->trace = session->recorded->json();
+        *trace = session->trace.c_str();
     });
 }
 

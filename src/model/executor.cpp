@@ -185,17 +185,15 @@ void Executor::Impl::run() {
             run_kernel(*call, steps[s].kernel);
             if (context.profile != nullptr) {
                 const double end = now_us();
-                context.profile->push_back({call->name, start - context.profile_start_us, end - start,
-                                            product_flops(*call, *context.names), static_cast<int>(call->kernel),
-                                            bytes_of(*call)});
+                context.profile->push_back({call->name, start, end - start, product_flops(*call, *context.names),
+                                            static_cast<int>(call->kernel), bytes_of(*call)});
             }
         } else {
             const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);
             run_other(id, steps[s]);
             check(steps[s].requirements);
             if (context.profile != nullptr)
-                context.profile->push_back(
-                    {plan.program.primitives[id].name, start - context.profile_start_us, now_us() - start, 0, -1});
+                context.profile->push_back({plan.program.primitives[id].name, start, now_us() - start, 0, -1});
         }
     }
 }

@@ -54,7 +54,6 @@ struct ExecutionContext {
     std::byte* scratch = nullptr;  ///< one block per worker
     int64_t scratch_stride = 0;
     std::vector<StepTime>* profile = nullptr;
-    double profile_start_us = 0;
     double flops = 0;
     const std::function<bool()>* cancelled = nullptr;  ///< RunControl::cancelled; may be empty
 

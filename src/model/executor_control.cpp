@@ -62,8 +62,7 @@ void Executor::Impl::run_side_by_side(const std::vector<size_t>& loops) {
                 state.error = std::current_exception();
             }
             if (context.profile != nullptr)
-                state.times.push_back(
-                    {plan.program.primitives[id].name, start - context.profile_start_us, now_us() - start, 0, -1});
+                state.times.push_back({plan.program.primitives[id].name, start, now_us() - start, 0, -1});
         }
     });
     for (const size_t s : loops) {

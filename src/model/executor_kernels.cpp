@@ -81,9 +81,8 @@ void Executor::Impl::add_profile(const SlicedSteps& group, double start) {
         const auto& call = std::get<KernelCall>(plan.steps[group.of->first + k].what);
         double spent = 0;
         for (size_t t = 0; t < n; ++t) spent += group.spent_us[k * n + t] / static_cast<double>(n);
-        context.profile->push_back({call.name, start - context.profile_start_us, spent,
-                                    product_flops(call, *context.names), static_cast<int>(call.kernel),
-                                    bytes_of(call)});
+        context.profile->push_back({call.name, start, spent, product_flops(call, *context.names),
+                                    static_cast<int>(call.kernel), bytes_of(call)});
         start += spent;
     }
 }

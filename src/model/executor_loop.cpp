@@ -56,7 +56,6 @@ class Executor::Impl::LoopRun {
   private:
     void begin() {
         state_.context->flops = 0;
-        state_.context->profile_start_us = outer_.context.profile_start_us;
         state_.carried.resize(n_carried_);
         state_.next.resize(n_carried_);
         state_.carried_shapes.resize(n_carried_);

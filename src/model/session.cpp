@@ -8,7 +8,6 @@
 #include <map>
 #include <mutex>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "model/kv_cache.h"
 #include "model/session_impl.h"
@@ -164,7 +163,6 @@ void Session::run_with_workers(const std::vector<Tensor>& inputs, const RunContr
     ++s.counters.runs;
     s.context.flops = 0;
     s.context.profile = s.profile;
-    if (s.profile != nullptr) s.context.profile_start_us = now_ms() * 1e3;
     s.cancelled = options.cancelled;
     s.set_inputs(inputs, options.cache);
     s.given.assign(s.model->outputs().size(), {});

@@ -17,6 +17,7 @@
 #include "driver/files.h"
 #include "driver/gpu_run.h"
 #include "driver/opspec/limit.h"
+#include "model/trace.h"
 #include "runtime/thread_count.h"
 
 namespace tilewright {
@@ -73,19 +74,14 @@ std::vector<StepTime> profiled_run(Session& session, const std::vector<Tensor>& 
     return steps;
 }
 
-/// Writes the steps as a Chrome trace.
-void write_trace(const std::vector<StepTime>& steps, const std::string& path) {
-    Json events = Json::array();
-    for (const StepTime& s : steps)
-        events.push_back(
-            {{"name", s.name},
-             {"ph", "X"},
-             {"pid", 1},
-             {"tid", 1},
-             {"ts", s.start_us},
-             {"dur", s.duration_us},
-             {"args", {{"kernel", s.kernel}, {"gflops", s.duration_us > 0 ? s.flops / s.duration_us * 1e-3 : 0}}}});
-    write_json(path, Json{{"traceEvents", std::move(events)}}.dump(2));
+/// Writes one further run as a Chrome trace.
+void write_trace(Session& session, const std::vector<Tensor>& inputs, const std::string& path) {
+    Trace trace;
+    session.set_profile(trace.begin());
+    session.run_in_place(inputs);
+    session.set_profile(nullptr);
+    trace.end(inputs);
+    write_json(path, trace.json());
 }
 
 /// The time of a kernel (or of a step without kernel, by name) over all its calls in a run; median over several runs.
@@ -300,7 +296,7 @@ int command_bench(const BenchOptions& o) {
     std::printf("%.1f GFLOP/s, %.0f %% of the %s peak (%.0f GFLOP/s); peak memory %.0f MB\n", gflops, 100 * share,
                 peak.of.c_str(), peak.gflops, peak_rss);
     print_kernels(shares, static_cast<size_t>(o.kernels));
-    if (!o.trace.empty()) write_trace(profiled_run(session, inputs), o.trace);
+    if (!o.trace.empty()) write_trace(session, inputs, o.trace);
     return 0;
 }
 
