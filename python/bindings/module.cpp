@@ -7,6 +7,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "operators.h"
 #include "session.h"
 
 namespace tilewright_python {
@@ -144,6 +145,11 @@ void bind_options(nb::module_& m) {
                 TW_FIELD(check_values) TW_FIELD(kv_cache) TW_FIELD(measure) TW_FIELD(measure_seconds) TW_FIELD(keep_f32)
                     TW_FIELD(max_error) TW_FIELD(sample_sizes) TW_FIELD(cache) TW_FIELD(cache_folder)
 #undef TW_FIELD
+        .def("set_operators", [](CompileOptions& o, const nb::list& all) { o.options.operators = operators_of(all); })
+        .def("add_functions",
+             [](CompileOptions& o, const std::string& path, nb::bytes bytes) {
+                 o.options.function_libraries.push_back({path, std::string(bytes.c_str(), bytes.size())});
+             })
         .def_prop_rw(
             "numerics", [](const CompileOptions& o) { return static_cast<int>(o.options.numerics); },
             [](CompileOptions& o, int v) { o.options.numerics = static_cast<tilewright_numerics>(v); })
@@ -181,6 +187,8 @@ void bind_runner(nb::module_& m) {
              nb::arg("terminate").none() = nb::none())
         .def("run_addresses", &Runner::run_addresses, nb::arg("inputs"), nb::arg("input_shapes").none(),
              nb::arg("outputs"), nb::arg("output_shapes"))
+        .def("record", &Runner::record)
+        .def("recorded", &Runner::recorded)
         .def("time", &Runner::time, nb::arg("feeds"), nb::arg("warmup"), nb::arg("iterations"));
 }
 
@@ -190,6 +198,7 @@ NB_MODULE(_tilewright, m) {
     nb::set_leak_warnings(false);  // what caches of torch hold lives until the process ends
     m.doc() = "Tilewright's C++ interface. Use the package tilewright, which wraps it.";
     nb::register_exception_translator(translate);
+    bind_operators(m);
     bind_options(m);
     bind_runner(m);
     m.def("version", [] { return tilewright_version(); });

@@ -110,12 +110,34 @@ std::unique_ptr<tw::Session> Runner::take() {
             return session;
         }
     }
-    return std::make_unique<tw::Session>(model_, threads_);
+    auto session = std::make_unique<tw::Session>(model_, threads_);
+    const std::lock_guard lock(mutex_);
+    if (records_) session->record(true);
+    return session;
 }
 
 void Runner::give_back(std::unique_ptr<tw::Session> session) {
     const std::lock_guard lock(mutex_);
+    if (!records_) session->record(false);
     idle_.push_back(std::move(session));
+}
+
+void Runner::record() {
+    const std::lock_guard lock(mutex_);
+    records_ = true;
+    for (const auto& session : idle_) session->record(true);
+}
+
+std::vector<std::string> Runner::recorded() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> traces;
+    if (records_)
+        for (const auto& session : idle_) {
+            traces.push_back(session->trace());
+            session->record(false);
+        }
+    records_ = false;
+    return traces;
 }
 
 void Runner::add(Feeds& feeds, std::size_t input, nb::handle given) const {

@@ -52,6 +52,12 @@ class Runner {
     void run_addresses(const nb::list& inputs, nb::handle input_shapes, const nb::list& outputs,
                        const nb::sequence& output_shapes);
 
+    /// Records runs that begin from now on.
+    void record();
+    /// Ends that. Returns the Chrome traces of its sessions, one a thread that ran; runs that are not over are left
+    /// out.
+    std::vector<std::string> recorded();
+
     /// The seconds that each of `iterations` runs took, after `warmup` others.
     std::vector<double> time(const nb::dict& feeds, int warmup, int iterations);
 
@@ -86,6 +92,7 @@ class Runner {
     std::vector<bool> cached_inputs_, cached_outputs_;  ///< that a cache holds, or takes
     std::vector<nb::str> input_names_;
     std::mutex mutex_;
+    bool records_ = false;
     std::vector<std::unique_ptr<tw::Session>> idle_;
 };
 

@@ -131,3 +131,19 @@ def zoo(name, *settings):
         command += ["--set", setting]
     subprocess.run(command, check=True, capture_output=True)
     return path
+
+
+def of_caller(inputs=("x",), dtype=FLOAT, then=None, **attributes):
+    """y = com.example.Own(inputs...), all of one type and the dynamic size N; with `then`, y is that of its result."""
+    nodes = [node("Own", inputs, ["t" if then else "y"], "com.example", **attributes)]
+    if then:
+        nodes.append(node(then, ["t"], ["y"]))
+    declared = [value(name, dtype, ["N"]) for name in sorted({name for name in inputs if name})]
+    return model(graph(nodes, declared, [value("y", dtype, [None])]), domains={"com.example": 1})
+
+
+def function_library(name="Own"):
+    """A file whose function com.example.NAME(v) is v + v."""
+    function = _field(1, name) + _field(4, "v") + _field(5, "r") + _field(7, node("Add", ["v", "v"], ["r"]))
+    function += _field(9, _field(1, "") + _field(2, 17)) + _field(10, "com.example")
+    return _field(1, 8) + _field(25, function)

@@ -1,6 +1,7 @@
 """What Tilewright adds to ONNX Runtime's calls, and what holds for its memory, threads and bits."""
 
 import importlib
+import json
 import logging
 import os
 import signal
@@ -316,10 +317,10 @@ class Errors(unittest.TestCase):
         self.assertIn("not supported", e.message)
 
     def test_what_is_not_supported_raises(self):
-        for name, value in (("enable_profiling", True), ("optimized_model_filepath", "x.onnx")):
-            options = tw.SessionOptions()
-            setattr(options, name, value)
-            self.error(tw.NotImplemented, lambda o=options: tw.InferenceSession(models.sum_and_relu(), o))
+        options = tw.SessionOptions()
+        options.optimized_model_filepath = "x.onnx"
+        self.error(tw.NotImplemented, lambda: tw.InferenceSession(models.sum_and_relu(), options))
+        self.error(tw.NotImplemented, lambda: options.register_custom_ops_library("x.so"))
         with self.assertRaises(AttributeError):
             tw.SessionOptions().intra_op_threads = 1
         self.error(tw.InvalidArgument, lambda: tw.InferenceSession(models.sum_and_relu(), providers=["GPU"]))
@@ -329,6 +330,47 @@ class Errors(unittest.TestCase):
         self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), numerics="exact"))
         e = self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), keep_f32=["/head/*"]))
         self.assertIn("matches '/head/*'", e.message)
+
+
+class Profiles(unittest.TestCase):
+    def test_are_written_when_they_end(self):
+        options = tw.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = os.path.join(models.folder(), "profile")
+        session = tw.InferenceSession(models.sum_and_relu(), options)
+        x = np.ones((2, 3), np.float32)
+        session.run(None, {"x": x, "y": x})
+        path = session.end_profiling()
+        self.assertTrue(path.startswith(options.profile_file_prefix + "_"))
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)
+        runs = [e for e in events if e["cat"] == "Session"]
+        self.assertEqual([e["args"]["inputs"] for e in runs], ["f32[2, 3], f32[2, 3]"])
+        steps = [e for e in events if e["cat"] == "Node"]
+        self.assertTrue(steps)
+        self.assertTrue(all(runs[0]["ts"] <= e["ts"] + 1 and e["dur"] <= runs[0]["dur"] + 1 for e in steps))
+        self.assertEqual(session.end_profiling(), "")
+        session.run(None, {"x": x, "y": x})
+
+    def test_have_the_runs_of_every_thread(self):
+        options = tw.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = os.path.join(models.folder(), "threads")
+        session = tw.InferenceSession(models.sum_and_relu(), options)
+        x = np.ones((2, 3), np.float32)
+        threads = [
+            threading.Thread(target=lambda: [session.run(None, {"x": x, "y": x}) for _ in range(20)]) for _ in range(4)
+        ]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        with open(session.end_profiling(), encoding="utf-8") as file:
+            events = json.load(file)
+        self.assertEqual(sum(e["name"] == "run" for e in events), 80)
+
+    def test_are_not_there_without_the_option(self):
+        self.assertEqual(tw.compile(models.sum_and_relu()).end_profiling(), "")
 
 
 class Tools(unittest.TestCase):

@@ -18,6 +18,7 @@ from ._errors import (
     NotImplemented,  # noqa: A004
     RuntimeException,
 )
+from ._operator import Operator, Size, TensorType
 from ._options import (
     ExecutionMode,
     ExecutionOrder,
@@ -63,10 +64,13 @@ __all__ = [
     "NoSuchFile",
     "NodeArg",
     "NotImplemented",
+    "Operator",
     "OrtValue",
     "RunOptions",
     "RuntimeException",
     "SessionOptions",
+    "Size",
+    "TensorType",
     "__version__",
     "bench",
     "compile",

@@ -11,6 +11,7 @@ from typing import Any, Iterable
 
 from . import _tilewright
 from ._errors import InvalidArgument, NotImplemented
+from ._operator import Operator, made
 
 _NUMERICS = {"default": 0, "strict": 1, "fast": 2}
 _PRECISIONS = {"f32": 0, "bf16": 1, "auto": 2}
@@ -96,6 +97,8 @@ class SessionOptions(_Fields):
     ranges: dict[str, str]
     cache: bool
     cache_folder: str
+    operators: list[Operator]
+    functions: list[Any]
 
     _defaults = {
         "intra_op_num_threads": 0,
@@ -128,6 +131,8 @@ class SessionOptions(_Fields):
         "ranges": {},
         "cache": True,
         "cache_folder": "",
+        "operators": [],
+        "functions": [],
         "_dims": {},
         "_entries": {},
     }
@@ -152,7 +157,7 @@ class SessionOptions(_Fields):
         self._refuse("add_free_dimension_override_by_denotation", "use add_free_dimension_override_by_name")
 
     def register_custom_ops_library(self, path: str) -> None:
-        self._refuse("register_custom_ops_library")
+        self._refuse("register_custom_ops_library", "set SessionOptions.operators to operators in Python")
 
     def add_initializer(self, name: str, value: Any) -> None:
         self._refuse("add_initializer")
@@ -165,8 +170,6 @@ class SessionOptions(_Fields):
 
     def _compile_options(self) -> _tilewright.CompileOptions:
         """The options of the C++ interface."""
-        if self.enable_profiling:
-            self._refuse("enable_profiling", "tilewright.explain(model, seconds=1) shows the times of the kernels")
         if self.optimized_model_filepath:
             self._refuse("optimized_model_filepath", "models are compiled to machine code, not to ONNX")
         o = _tilewright.CompileOptions()
@@ -186,6 +189,10 @@ class SessionOptions(_Fields):
         o.precision = _choice("precision", self.precision, _PRECISIONS)
         o.keep_f32 = [self.keep_f32] if isinstance(self.keep_f32, str) else list(self.keep_f32)
         o.max_error = float(self.max_error)
+        o.set_operators(made(self.operators))
+        for functions in self.functions:
+            content = _bytes_of(functions)
+            o.add_functions("" if content is not None else os.fspath(functions), content or b"")
         o.orchestrator = _choice("orchestrate", self.orchestrate, _ORCHESTRATORS)
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
             o.numerics = _NUMERICS["strict"]
@@ -199,6 +206,13 @@ class SessionOptions(_Fields):
 
         o.log = log
         return o
+
+
+def _bytes_of(functions: Any) -> bytes | None:
+    """The bytes of a function library; None for a path."""
+    if hasattr(functions, "SerializeToString"):
+        return functions.SerializeToString()
+    return bytes(functions) if isinstance(functions, (bytes, bytearray, memoryview)) else None
 
 
 def _choice(field: str, value: Any, values: dict[str, int]) -> int:

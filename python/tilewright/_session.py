@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from . import _arrays, _tilewright
-from ._errors import InvalidArgument, NoSuchFile, NotImplemented, RuntimeException
+from ._errors import InvalidArgument, NoSuchFile, RuntimeException
 from ._options import RunOptions, SessionOptions, check_providers
 from ._ortvalue import OrtValue, check_device
 from ._tilewright import KvCache
@@ -81,6 +83,8 @@ class InferenceSession:
             self._model, _tilewright.compile_file, _tilewright.compile_memory, options, options.threads
         )
         self._run = self._runner.run
+        if self._options.enable_profiling:
+            self._runner.record()
         inputs, outputs = self._runner.inputs(), self._runner.outputs()
         unnamed = {f"{name}_d{k}" for name, _, dims, _ in inputs for k in range(len(dims))}
         names = {n for _, _, _, dim_names in inputs for n in dim_names} - unnamed - {""}
@@ -172,7 +176,20 @@ class InferenceSession:
         """Accepted without effect."""
 
     def end_profiling(self) -> str:
-        raise NotImplemented("profiles are not supported", "tilewright.explain(model, seconds=1) shows the times")
+        """Writes a Chrome trace of the runs since the session was created, and ends recording. Returns the path:
+        SessionOptions.profile_file_prefix, the time, '.json'; '' without SessionOptions.enable_profiling. The file is a
+        list of events, a thread for each session that ran at the same time as others."""
+        traces = self._runner.recorded()
+        if not traces:
+            return ""
+        events = []
+        for thread, text in enumerate(traces):
+            for event in json.loads(text)["traceEvents"]:
+                events.append({**event, "cat": "Session" if event["name"] == "run" else "Node", "tid": thread})
+        path = f"{self._options.profile_file_prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(events, file, indent=0)
+        return path
 
     def __call__(self, *args: Any, **feeds: Any) -> list[np.ndarray]:
         """session(x, y) or session(x=x, y=y): all outputs."""

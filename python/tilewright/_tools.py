@@ -38,7 +38,8 @@ def _options(options: dict[str, Any]) -> SessionOptions:
         made.add_session_config_entry("session.set_denormal_as_zero", "0")
     for name, value in options.items():
         if name not in ("isa", "numerics", "precision", "keep_f32", "max_error", "check_values", "kv_cache", "orchestrate",
-                        "measure", "measure_seconds", "sample_sizes", "cache", "cache_folder", "log_severity_level"):
+                        "measure", "measure_seconds", "sample_sizes", "cache", "cache_folder", "operators", "functions",
+                        "log_severity_level"):
             raise TypeError(f"there is no option '{name}'")
         setattr(made, name, value)
     return made
@@ -53,7 +54,8 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
     keep_f32 (patterns of names of nodes and tensors whose products stay in f32), max_error (of bf16, relative to each
     output's largest magnitude), keep_subnormals, check_values, kv_cache (decoders: see InferenceSession.new_kv_cache),
     orchestrate ('greedy', 'optimal'), measure, measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache
-    (True), cache_folder, log_severity_level.
+    (True), cache_folder, operators (a list of Operator), functions (paths, bytes or onnx.ModelProto of files whose
+    functions define operators), log_severity_level.
 
         session = tilewright.compile("model.onnx", threads=2)
         logits, = session(pixels)
