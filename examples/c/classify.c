@@ -19,8 +19,10 @@ static void fail(const char* what, const char* why) {
     exit(1);
 }
 
+static tilewright_error* error = NULL; /* of the last call */
+
 /* Exits with the message of a failed call. */
-static void check(tilewright_status status, tilewright_error* error) {
+static void check(tilewright_status status) {
     if (status == TILEWRIGHT_OK) return;
     fprintf(stderr, "error: %s\n", tilewright_error_message(error));
     if (*tilewright_error_hint(error) != '\0') fprintf(stderr, "hint: %s\n", tilewright_error_hint(error));
@@ -101,13 +103,12 @@ int main(int argc, char** argv) {
         fprintf(stderr, "usage: classify MODEL.onnx IMAGE.pgm|IMAGE.ppm [SCALE]\n");
         return 2;
     }
-    tilewright_error* error = NULL;
     tilewright_model* model = NULL;
     tilewright_options options = tilewright_default_options();
     options.cache_folder = ""; /* the next start loads the compiled model */
-    check(tilewright_compile_file(argv[1], &options, &model, &error), error);
+    check(tilewright_compile_file(argv[1], &options, &model, &error));
     tilewright_io io;
-    check(tilewright_input(model, 0, &io, &error), error);
+    check(tilewright_input(model, 0, &io, &error));
     if (tilewright_input_count(model) != 1 || io.dtype != TILEWRIGHT_F32 || io.rank != 4)
         fail(argv[1], "expected one input of type f32 and rank 4");
 
@@ -120,13 +121,13 @@ int main(int argc, char** argv) {
     float* pixels = planes(&picture, (int)channels, (int)height, (int)width, scale);
 
     tilewright_session* session = NULL;
-    check(tilewright_session_create(model, 0, &session, &error), error);
+    check(tilewright_session_create(model, 0, &session, &error));
     const int64_t shape[] = {1, channels, height, width};
     const tilewright_tensor input = {TILEWRIGHT_F32, 4, shape, pixels,
                                      sizeof(float) * (size_t)(channels * height * width)};
-    check(tilewright_run(session, &input, 1, &error), error);
+    check(tilewright_run(session, &input, 1, &error));
     tilewright_tensor output;
-    check(tilewright_session_output(session, 0, &output, &error), error);
+    check(tilewright_session_output(session, 0, &output, &error));
     if (output.dtype != TILEWRIGHT_F32) fail(argv[1], "expected scores of type f32");
     print_best(output.data, output.bytes / sizeof(float));
 

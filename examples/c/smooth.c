@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <tilewright/tilewright.h>
 
+static tilewright_error* error = NULL; /* of the last call */
+
 /* Exits with the message of a failed call. */
-static void check(tilewright_status status, tilewright_error* error) {
+static void check(tilewright_status status) {
     if (status == TILEWRIGHT_OK) return;
     fprintf(stderr, "error: %s\n", tilewright_error_message(error));
     exit(1);
@@ -46,7 +48,6 @@ int main(int count, char** arguments) {
         fprintf(stderr, "usage: smooth detrend.onnx NUMBER...\n");
         return 2;
     }
-    tilewright_error* error = NULL;
     tilewright_operator_definition definition = tilewright_default_operator_definition();
     definition.domain = "com.example";
     definition.name = "Smooth";
@@ -54,17 +55,17 @@ int main(int count, char** arguments) {
     definition.infer = infer;
     definition.compute = compute;
     tilewright_operator* smooth = NULL;
-    check(tilewright_operator_create(&definition, &smooth, &error), error);
+    check(tilewright_operator_create(&definition, &smooth, &error));
 
     const tilewright_operator* operators[] = {smooth};
     tilewright_options options = tilewright_default_options();
     options.operator_count = 1;
     options.operators = operators;
     tilewright_model* model = NULL;
-    check(tilewright_compile_file(arguments[1], &options, &model, &error), error);
+    check(tilewright_compile_file(arguments[1], &options, &model, &error));
     tilewright_operator_free(smooth); /* the model keeps it */
     tilewright_session* session = NULL;
-    check(tilewright_session_create(model, 0, &session, &error), error);
+    check(tilewright_session_create(model, 0, &session, &error));
     tilewright_model_free(model);
 
     const int64_t shape[] = {count - 2};
@@ -72,9 +73,9 @@ int main(int count, char** arguments) {
     if (x == NULL) return 1;
     for (int i = 2; i < count; ++i) x[i - 2] = strtof(arguments[i], NULL);
     const tilewright_tensor input = {TILEWRIGHT_F32, 1, shape, x, (size_t)shape[0] * sizeof *x};
-    check(tilewright_run(session, &input, 1, &error), error);
+    check(tilewright_run(session, &input, 1, &error));
     tilewright_tensor output;
-    check(tilewright_session_output(session, 0, &output, &error), error);
+    check(tilewright_session_output(session, 0, &output, &error));
     for (int64_t i = 0; i < output.shape[0]; ++i) printf("%g\n", ((const float*)output.data)[i]);
     free(x);
     tilewright_session_free(session);
