@@ -86,10 +86,18 @@ void infer(tw::Call& call, const nb::object& function) {
     });
 }
 
-/// `function(call, inputs)` returns (element type, dense array) of each output.
+/// `function(call, inputs, types)` returns (element type, dense array) of each output. `types`: of the outputs; None
+/// where infer has left a size unknown.
 void compute(tw::Call& call, const nb::object& function) {
     with_python(call, [&](const nb::object& object) {
-        const auto outputs = nb::cast<nb::list>(function(object, inputs_of(call)));
+        nb::list types;
+        for (std::size_t k = 0; k < call.output_count(); ++k) {
+            if (call.has_output(k))
+                types.append(static_cast<int>(call.output(k).dtype));
+            else
+                types.append(nb::none());
+        }
+        const auto outputs = nb::cast<nb::list>(function(object, inputs_of(call), types));
         if (nb::len(outputs) != call.output_count())
             throw std::runtime_error(std::to_string(nb::len(outputs)) + " arrays are returned for " +
                                      std::to_string(call.output_count()) + " outputs");

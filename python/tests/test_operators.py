@@ -64,6 +64,8 @@ class PythonOperators(unittest.TestCase):
     def test_knows_other_types(self):
         y = run(models.of_caller(dtype=models.INT64), own(lambda node, x: x + 1), {"x": np.array([4, 5])})
         np.testing.assert_array_equal(y, [5, 6])
+        y = run(models.of_caller(dtype=models.BFLOAT16), own(lambda node, x: x[::-1]), {"x": np.array([1, 2], np.uint16)})
+        np.testing.assert_array_equal(y.view(np.uint16), [2, 1])  # bits, or ml_dtypes.bfloat16
 
     def test_raises_what_the_functions_raise(self):
         def fails(node, x):

@@ -117,9 +117,10 @@ class Operator:
     ) -> None:
         self.domain, self.name = domain, name
 
-        def computed(call: _tilewright.Call, inputs: list[Any]) -> list[tuple[int, np.ndarray]]:
+        def computed(call: _tilewright.Call, inputs: list[Any], types: list[Any]) -> list[tuple[int, np.ndarray]]:
             arrays = [None if i is None else _arrays.named(i[2], i[0]) for i in inputs]
-            return [_result(a) for a in _sequence(compute(Node(call), *arrays))]
+            outputs = _sequence(compute(Node(call), *arrays))
+            return [_result(a, types[k] if k < len(types) else None) for k, a in enumerate(outputs)]
 
         def inferred(call: _tilewright.Call, inputs: list[Any]) -> list[tuple[int, list[int]]]:
             outputs = infer(Node(call), *[_type(call, i) for i in inputs])
@@ -136,8 +137,12 @@ def _sequence(arrays: Any) -> Sequence[Any]:
     return arrays if isinstance(arrays, (list, tuple)) else [arrays]
 
 
-def _result(value: Any) -> tuple[int, np.ndarray]:
-    array, code = _arrays.as_array(value if hasattr(value, "dtype") else np.asarray(value))
+def _result(value: Any, expected: int | None) -> tuple[int, np.ndarray]:
+    value = value if hasattr(value, "dtype") else np.asarray(value)
+    if expected is not None:
+        array, code = _arrays.as_input(value, expected)
+        return code, array
+    array, code = _arrays.as_array(value)
     return code, np.ascontiguousarray(array).reshape(array.shape)
 
 
