@@ -307,9 +307,9 @@ OpaquePointer read_custom(const OpaqueText& text, const CustomOperators* operato
         if (const auto* t = std::get_if<TensorOperand>(&attribute);
             t != nullptr && (t->operand < node.inputs || t->operand >= operands))
             model_error("{}: attribute {} is no operand", kText, quoted_name(name));
-    return opaque::custom(
-        (operators != nullptr ? *operators : kNone).find(text.text("domain"), text.text("name"), node.version),
-        std::move(node));
+    std::shared_ptr<const CustomOperator> op =
+        (operators != nullptr ? *operators : kNone).find(text.text("domain"), text.text("name"), node.version);
+    return opaque::custom(std::move(op), std::move(node));
 }
 
 }  // namespace tilewright

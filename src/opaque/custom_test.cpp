@@ -11,8 +11,6 @@
 namespace tilewright {
 namespace {
 
-using testing::HasSubstr;
-
 TEST(SizeCodes, AreTheNumbersOfConstants) {
     SizeCodes codes;
     EXPECT_EQ(codes.code(Expr(0)), 0);
