@@ -1,4 +1,4 @@
-// The C interface accepts inputs of any alignment, and function libraries.
+// The C interface accepts inputs of any alignment, function libraries, and operators for files.
 
 #include <gmock/gmock.h>
 
@@ -134,6 +134,31 @@ TEST_F(ApiFunctions, DecideWhichKeptModelIsLoaded) {
     options.function_libraries = {{"", library_of("Relu")}};
     EXPECT_EQ(run(options), 0);
     EXPECT_EQ(loaded, 1);
+}
+
+// --- files with operators of the caller
+
+TEST_F(ApiFunctions, AreNeededInFilesWhereTheyAreOperators) {
+    tw::OperatorDefinition negate;
+    negate.domain = "local";
+    negate.name = "F";
+    negate.compute = [](tw::Call& call) { *call.output_as<float>(0) = -*call.input(0).as<float>(); };
+    onnx::ModelProto m;
+    ASSERT_TRUE(m.ParseFromString(model_));
+    auto& import = *m.add_opset_import();
+    import.set_domain("local");
+    import.set_version(1);
+    model_ = to_bytes(m);
+    tw::Options options;
+    options.operators = {tw::Operator(negate)};
+    options.output_file = place_ / "model.so";
+    EXPECT_EQ(run(options), 3);
+    const Result inspected = place_.run({"inspect", "model.so"});
+    EXPECT_EQ(inspected.status, 0) << inspected.err;
+    EXPECT_THAT(inspected.out, testing::HasSubstr("operators  local.F, of the caller\n"));
+    const Result refused = place_.run({"run", "model.so"});
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.err, testing::HasSubstr("the operator local.F was not given"));
 }
 
 }  // namespace

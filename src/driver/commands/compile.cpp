@@ -16,6 +16,7 @@
 #include "driver/commands/common.h"
 #include "driver/files.h"
 #include "graph/graph.h"
+#include "opaque/custom.h"
 
 namespace tilewright {
 
@@ -197,6 +198,16 @@ Json described(const std::vector<artifact::ModelFileInfo::Variant>& variants, st
     return list;
 }
 
+/// Adds the caller's operators that the plan calls.
+void add_operators(const Plan& plan, std::set<std::string>& names) {
+    for (const Step& step : plan.steps) {
+        if (const auto* id = std::get_if<PrimitiveId>(&step.what))
+            if (const auto* node = std::get_if<Opaque>(&plan.program.primitives[*id].kind))
+                if (const auto op = custom_operator_of(*node->op)) names.insert(operator_title(op->domain, op->name));
+        for (const auto& body : step.bodies) add_operators(*body, names);
+    }
+}
+
 int command_inspect(const std::string& path, const std::string& json) {
     const artifact::ModelFileInfo f = artifact::inspect_model_file(path);
     const artifact::About& a = f.about;
@@ -218,6 +229,11 @@ int command_inspect(const std::string& path, const std::string& json) {
                 static_cast<unsigned long long>(f.weight_bytes));
     j["steps"] = f.model->stats().steps;
     j["strict_model"] = strict;
+    std::set<std::string> operators;
+    add_operators(f.model->plan(), operators);
+    if (!operators.empty())
+        std::printf("operators  %s, of the caller\n", fmt::format("{}", fmt::join(operators, ", ")).c_str());
+    j["operators"] = operators;
     j["file_bytes"] = f.file_bytes;
     j["weight_bytes"] = f.weight_bytes;
     write_json(json, j.dump(2));
