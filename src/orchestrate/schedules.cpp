@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include "base/build_id.h"
 #include "base/clock.h"
@@ -35,6 +36,7 @@ std::string weights_text(const std::vector<bool>& weights) {
 
 /// Schedules that were found faster are not kept: reading them back takes about as long.
 constexpr double kWorthKeepingMs = 0.5;
+constexpr double kAnyTime = std::numeric_limits<double>::infinity();
 
 std::string text_of(const CycleRates::Level& l) {
     return fmt::format("{:a}/{:a}/{:a}", l.bytes, l.bytes_per_cycle, l.latency);
@@ -142,28 +144,39 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
-    return how_.measures() ? chain(body, how_, chains_) : estimated_chain(body);
+    return how_.measures() ? chain(body, how_, chains_, kAnyTime) : estimated_chain(body);
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::estimated_chain(const KernelBody& body) {
-    return chain(body, estimated_, estimated_chains_);
+    return estimated_chain(body, kAnyTime);
+}
+
+const std::optional<Schedules::Scheduled>& Schedules::estimated_chain(const KernelBody& body, double replaces) {
+    return chain(body, estimated_, estimated_chains_, replaces);
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body, const Scheduling& how,
-                                                            ScheduledChains& known) {
+                                                            ScheduledChains& known, double replaces) {
+    static const std::optional<Scheduled> nothing;
     const Stopwatch watch(spent_ms_);
     std::string key = key_of(body);
     const auto it = known.find(key);
     if (it != known.end()) return it->second;
-    std::optional<Scheduled> s = kept_or("chain\n" + key, body.stages, how, [&] {
+    if (const auto tried = hopeless_.find(key); tried != hopeless_.end() && replaces <= tried->second) return nothing;
+    const std::string what = replaces == kAnyTime ? "chain\n" : fmt::format("chain for {:a}\n", replaces);
+    std::optional<Scheduled> s = kept_or(what + key, body.stages, how, [&] {
         std::optional<Scheduled> made;
-        if (auto program = make_chain_schedule(body.stages, how)) {
+        if (auto program = make_chain_schedule(body.stages, how, replaces)) {
             made.emplace();
             made->seconds = costs_->estimate(*program);
             made->program = std::move(*program);
         }
         return made;
     });
+    if (!s && replaces != kAnyTime) {
+        hopeless_[key] = replaces;
+        return nothing;
+    }
     return known.emplace(std::move(key), std::move(s)).first->second;
 }
 

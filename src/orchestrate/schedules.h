@@ -40,6 +40,8 @@ class Schedules {
     const std::optional<Scheduled>& chain(const KernelBody& body);
     /// The same by estimates, even where measurement is allowed.
     const std::optional<Scheduled>& estimated_chain(const KernelBody& body);
+    /// The same, or nothing where it is unlikely to be faster than kernels that take `replaces` seconds.
+    const std::optional<Scheduled>& estimated_chain(const KernelBody& body, double replaces);
 
     /// Measured seconds if measurement is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
@@ -70,7 +72,8 @@ class Schedules {
 
   private:
     using ScheduledChains = std::unordered_map<std::string, std::optional<Scheduled>>;
-    const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known);
+    const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known,
+                                          double replaces);
     /// `stages`: of the kernel, whose assumed sizes no text has.
     std::optional<Scheduled> kept_or(const std::string& what, const Program& stages, const Scheduling& how,
                                      const std::function<std::optional<Scheduled>()>& make) const;
@@ -83,6 +86,7 @@ class Schedules {
     std::string key_prefix_;  ///< key prefix of kept schedules: all that a schedule depends on except the kernel
     std::unordered_map<std::string, Scheduled> kernels_;
     ScheduledChains chains_, estimated_chains_;
+    std::unordered_map<std::string, double> hopeless_;    ///< chains that do not replace kernels of so many seconds
     std::unordered_map<std::string, double> measured_;    ///< by the text without the kernel's name
     std::unordered_map<std::string, Provided> provided_;  ///< by that text and the weights
     std::set<std::string> refused_;

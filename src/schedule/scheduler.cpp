@@ -243,7 +243,7 @@ Precision precision_of(const Program& stages, const Scheduling& how) {
 
 }  // namespace
 
-std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
+std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how, double replaces) {
     if (!how.estimated() || has_matrix_product(stages, how.target)) return std::nullopt;
     const auto c = chain::make_chain(how.target.gpu ? chain::unrounded(stages) : stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
@@ -257,6 +257,7 @@ std::optional<TileProgram> make_chain_schedule(const Program& stages, const Sche
     chain::SearchOptions options;
     options.seed = how.seed;
     options.costs = how.costs.get();
+    options.replaces = replaces;
     if (how.target.gpu) return gpu_chain_schedule(*c, how.target, precision_of(stages, how), options);
     chain::SearchResult found = chain::search(*c, how.target, options);
     if (found.top.empty()) return std::nullopt;

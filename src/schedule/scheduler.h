@@ -1,6 +1,7 @@
 #pragma once
 // The entry to the schedulers of this folder: selects the scheduler of a kernel, and estimates tile programs.
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -57,7 +58,9 @@ std::shared_ptr<const KernelCosts> kernel_costs(const Scheduling& how);
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how);
 
-/// The schedule of a GEMM chain. Nothing where the kernel is no chain (schedule/chain), or no candidate is legal.
-std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how);
+/// The schedule of a GEMM chain. Nothing where the kernel is no chain (schedule/chain), or no candidate is legal, or
+/// none is likely to be faster than kernels that take `replaces` seconds (chain::SearchOptions).
+std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how,
+                                               double replaces = std::numeric_limits<double>::infinity());
 
 }  // namespace tilewright

@@ -14,8 +14,8 @@ namespace {
 
 class Tree {
   public:
-    Tree(const Chain& c, const Candidate& candidate, const Target& target)
-        : c_(c), candidate_(candidate), target_(target), range_(c.extents) {}
+    Tree(const Chain& c, const Candidate& candidate, const Target& target, StageChoices* known)
+        : c_(c), candidate_(candidate), target_(target), known_(known), range_(c.extents) {}
 
     std::optional<TileProgram> run() {
         t_.stages = c_.stages;
@@ -24,6 +24,7 @@ class Tree {
         t_.stage_axes = c_.stage_axes;
         grid();
         pad_buffers();
+        size_buffers();
         std::vector<PrimitiveId> all;
         for (const PrimitiveId s : c_.stages.primitives.ids()) all.push_back(s);
         std::vector<Stmt> body = nest(0, all);
@@ -157,31 +158,62 @@ class Tree {
         return out;
     }
 
-    /// The default heuristic's micro-kernel for the tile as a stage of its own.
     Compute compute(PrimitiveId s) {
+        Compute out;
+        out.stage = s;
+        if (known_ == nullptr) {
+            note(out, choose(s));
+            return out;
+        }
+        const auto [found, fresh] = known_->try_emplace(choice_key(s));
+        if (fresh) found->second = choose(s);
+        note(out, found->second);
+        return out;
+    }
+    void note(Compute& out, const StageChoice& choice) {
+        out.micro = choice.micro;
+        if (!choice.loads.empty()) loads_[out.stage] = choice.loads;
+        micros_[out.stage] = choice.micro;
+    }
+
+    /// What `choose` reads of the candidate.
+    std::vector<int64_t> choice_key(PrimitiveId s) const {
+        std::vector<int64_t> key{static_cast<int64_t>(s.index())};
+        for (const size_t a : c_.stage_axes[s]) key.push_back(range_[a]);
+        const auto add = [&](ValueId v) {
+            const auto made = buffers_.find(v);
+            if (made == buffers_.end()) return;
+            for (const auto& [dimension, size] : made->second) key.push_back(size);
+        };
+        for (const Access& a : c_.stages.primitives[s].expr()->accesses) add(a.value);
+        add(c_.stages.primitives[s].outputs[0]);
+        return key;
+    }
+
+    /// The default heuristic's micro-kernel for the tile as a stage of its own.
+    StageChoice choose(PrimitiveId s) const {
         Program view = c_.stages;
         TensorExpr& e = *view.primitives[s].expr();
         for (size_t k = 0; k < e.extents.size(); ++k) e.extents[k] = range_[c_.stage_axes[s][k]];
-        for (const PrimitiveId other : c_.stages.primitives.ids()) {
-            const ValueId v = c_.stages.primitives[other].outputs[0];
-            if (is_given(v)) continue;
-            // Rows of a buffer are as long as the tile, plus padding where that would be a power of two.
-            const std::vector<Expr> written = result_index(*c_.stages.primitives[other].expr());
-            for (size_t d = 0; d < written.size(); ++d)
-                if (const auto x = written[d].as_var())
-                    view.values[v].shape[d] =
-                        buffer_range(other, x->id) + (d + 1 == written.size() ? padding_of(v) : 0);
-        }
+        for (const auto& [v, sizes] : buffers_)
+            for (const auto& [dimension, size] : sizes) view.values[v].shape[dimension] = size;
         const DType type = view.values[view.primitives[s].outputs[0]].dtype;
         StageChoice choice = choose_micro(view, e, type, target_);
         if (choice.micro.matrix && !in_whole_vectors(s, choice.micro))
             choice = choose_micro(view, e, type, restricted(target_, target_.isa));
-        Compute out;
-        out.stage = s;
-        out.micro = choice.micro;
-        if (!choice.loads.empty()) loads_[s] = choice.loads;
-        micros_[s] = choice.micro;
-        return out;
+        return choice;
+    }
+
+    /// Sizes of the buffers. Their rows are as long as the tile, plus padding where that would be a power of two.
+    void size_buffers() {
+        for (const PrimitiveId s : c_.stages.primitives.ids()) {
+            const ValueId v = c_.stages.primitives[s].outputs[0];
+            if (is_given(v)) continue;
+            const std::vector<Expr> written = result_index(*c_.stages.primitives[s].expr());
+            for (size_t d = 0; d < written.size(); ++d)
+                if (const auto x = written[d].as_var())
+                    buffers_[v].emplace_back(d, buffer_range(s, x->id) + (d + 1 == written.size() ? padding_of(v) : 0));
+        }
     }
 
     /// Whether every tile of the matrix instructions' columns starts at a vector, where their operands are grouped.
@@ -315,17 +347,20 @@ class Tree {
     const Chain& c_;
     const Candidate& candidate_;
     const Target& target_;
+    StageChoices* const known_;
     TileProgram t_;
     std::vector<Loop> grid_;
     std::vector<int64_t> range_;
     std::map<PrimitiveId, std::vector<size_t>> loads_;
     std::map<PrimitiveId, Micro> micros_;
+    std::map<ValueId, std::vector<std::pair<size_t, int64_t>>> buffers_;  ///< sizes of dimensions
 };
 
 }  // namespace
 
-std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target) {
-    return Tree(chain, candidate, target).run();
+std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target,
+                                   StageChoices* known) {
+    return Tree(chain, candidate, target, known).run();
 }
 
 }  // namespace tilewright::chain

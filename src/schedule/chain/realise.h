@@ -6,7 +6,9 @@
 // outward. A Load is a copy only where the operand must be packed for the vectors. It stands in the outermost loop at
 // which the copy fits a third of L2. Other operands are read through the caches, which the estimate includes.
 
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "schedule/chain/expression.h"
 #include "schedule/default_schedule.h"
@@ -19,8 +21,14 @@ struct Candidate {
     friend auto operator<=>(const Candidate&, const Candidate&) = default;
 };
 
+/// The micro-kernels of stages, by what decides about them: the stage, its extents in a tile, and the sizes of buffers
+/// that it reads or writes. Candidates of one chain agree in most of them.
+using StageChoices = std::map<std::vector<int64_t>, StageChoice>;
+
 /// Nothing where the tree would not compute the stages: a sum over a tiled axis that cannot be rescaled when its online
-/// maximum changes, or a value that is read whole before it is complete.
-std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target);
+/// maximum changes, or a value that is read whole before it is complete. `known`: the choices for earlier candidates of
+/// the same chain and target, and takes this one's.
+std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target,
+                                   StageChoices* known = nullptr);
 
 }  // namespace tilewright::chain

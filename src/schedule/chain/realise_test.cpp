@@ -192,6 +192,27 @@ TEST(Realise, gives_trees_that_compute_their_chain) {
     EXPECT_GT(several, 200);
 }
 
+TEST(Realise, gives_the_same_trees_with_the_choices_for_earlier_candidates) {
+    std::vector<Program> chains = small_chains();
+    for (const Program& p : dynamic_chains()) chains.push_back(p);
+    const Target cpu = target(8, 4, 65536);
+    size_t choices = 0, computes = 0;
+    for (const Program& p : chains) {
+        const Chain c = given(make_chain(p));
+        const std::vector<TilingExpression> expressions = make_space(c, kAnyMemory).expressions;
+        std::mt19937_64 rng(29);
+        StageChoices known;
+        for (int k = 0; k < 60; ++k) {
+            const Candidate candidate = random_candidate(c, expressions, rng);
+            const auto alone = realise(c, candidate, cpu), with = realise(c, candidate, cpu, &known);
+            ASSERT_EQ(alone ? print(*alone) : "nothing", with ? print(*with) : "nothing") << text_of(c, candidate);
+            computes += p.primitives.size();
+        }
+        choices += known.size();
+    }
+    EXPECT_LT(2 * choices, computes);
+}
+
 TEST(Realise, makes_something_of_every_candidate_of_the_pruned_space_of_products_and_attentions) {
     for (const Program& p : {two_products(48, 32, 20, 64), three_products(32, 16, 32, 33, 16),
                              attention(2, 32, 48, 16, 20), attention(1, 40, 32, 32, 16, "add(mul(acc, 0.5), @2)")}) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <unordered_map>
 
 #include "base/random.h"
@@ -13,6 +14,8 @@ namespace {
 constexpr int64_t kFewRows = 16;
 constexpr double kEveryOne = 20;  // a space of up to so many times the sample is enumerated
 constexpr size_t kTries = 50;     // draws per wanted candidate in a larger space
+constexpr size_t kLook = 16;
+constexpr double kHopeless = 2;
 
 class Search {
   public:
@@ -52,6 +55,7 @@ class Search {
         out.counts = space_.counts;
         if (space_.expressions.empty()) return out;
         std::vector<Candidate> population = first();
+        if (hopeless(population)) return out;
         out.generations = evolve(population, false);
         if (measures_) out.generations = evolve(population, true);
         std::vector<const Entry*> all;
@@ -122,6 +126,13 @@ class Search {
         bool legal = false, measured = false;
         const Entry* same = nullptr;  ///< the first candidate with the same program
     };
+
+    bool hopeless(const std::vector<Candidate>& population) {
+        double best = std::numeric_limits<double>::infinity();
+        for (size_t k = 0; k < population.size() && k < kLook && best > kHopeless * o_.replaces; ++k)
+            if (const Entry* e = estimate_of(population[k])) best = std::min(best, e->found.estimate);
+        return best > kHopeless * o_.replaces;
+    }
 
     /// Runs generations until the best is within epsilon of the previous best. Returns their number.
     int evolve(std::vector<Candidate>& population, bool measured) {
@@ -267,7 +278,9 @@ Ways ways_on(const Chain& chain, const Target& target, const KernelCosts& costs)
     // two vectors a row, and as many rows as leave four registers for operands (14 of 32, 6 of 16).
     ways.threads = rates.workers;
     ways.row_unit = std::max(1, (target.micro_registers() - 4) / 2);
-    ways.realise = [&](const Candidate& k) { return realise(chain, k, target); };
+    ways.realise = [&chain, &target, known = std::make_shared<StageChoices>()](const Candidate& k) {
+        return realise(chain, k, target, known.get());
+    };
     ways.costs = &costs;
     return ways;
 }

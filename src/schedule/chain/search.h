@@ -9,6 +9,7 @@
 // thousand times as much.
 
 #include <functional>
+#include <limits>
 
 #include "schedule/chain/realise.h"
 #include "schedule/kernel_costs.h"
@@ -22,6 +23,9 @@ struct SearchOptions {
     double epsilon = 0.02;
     int generations = 8;           ///< maximum, by estimates
     int measured_generations = 3;  ///< maximum
+    /// Seconds of the kernels that the chain would replace. Where the first sixteen candidates (`kLook`) all take more
+    /// than twice as long by estimates, the search ends without a result.
+    double replaces = std::numeric_limits<double>::infinity();
     /// Measures the best of each generation if it can measure schedules. Null: estimates decide.
     const KernelCosts* costs = nullptr;
 };

@@ -69,6 +69,20 @@ TEST(Search, of_a_space_smaller_than_its_population_finds_its_best) {
     EXPECT_DOUBLE_EQ(s.run().top.at(0).seconds, best);
 }
 
+TEST(Search, ends_early_where_no_candidate_is_nearly_as_fast_as_what_it_replaces) {
+    const Setting s(attention(8, 512, 512, 64, 64));
+    const SearchResult whole = s.run();
+    SearchOptions o;
+    o.replaces = whole.top.at(0).seconds;
+    const SearchResult same = s.run(o);
+    EXPECT_EQ(candidates(same.top), candidates(whole.top));
+    EXPECT_EQ(same.estimated, whole.estimated);
+    o.replaces = whole.top[0].seconds / 3;
+    const SearchResult hopeless = s.run(o);
+    EXPECT_TRUE(hopeless.top.empty());
+    EXPECT_EQ(hopeless.counts.all, whole.counts.all);
+}
+
 TEST(Search, reports_what_every_rule_left) {
     const Setting s(two_products(256, 256, 64, 64));
     const SpaceCounts want = make_space(s.chain, s.capacity()).counts, got = s.run().counts;
