@@ -8,6 +8,7 @@
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
 #include "program/constant_transform.h"
+#include "schedule/candidate_search.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
 #include "schedule/default/decoded_panels.h"
@@ -48,52 +49,74 @@ TileProgram with_annotations(TileProgram program, const Scheduling& how) {
     return search_annotations(std::move(program), *how.costs, annotate_options(how.target));
 }
 
-/// The fastest of many measured states, measured sixteen at a time: those of the walk, then random states and
-/// neighbours of the best few in equal numbers.
-TileProgram searched(const Program& stages, const construct::Problem& p, TileProgram initial, const Scheduling& how) {
-    struct Tried {
-        double seconds = 0;
-        construct::Etir state;
-        TileProgram program;
-    };
-    constexpr size_t kParents = 8, kBatch = 16;
-    std::mt19937_64 rng(how.seed);
-    std::set<construct::Realised::Key> seen;
-    std::vector<Tried> best, batch;  // best: ascending
-    const double initial_seconds = how.costs->measure_schedules({initial})[0];
-    const auto flush = [&] {
-        std::vector<TileProgram> programs;
-        for (const Tried& t : batch) programs.push_back(t.program);
-        if (programs.empty()) return;
-        const std::vector<double> times = how.costs->measure_schedules(programs);
-        for (size_t i = 0; i < batch.size(); ++i) {
-            batch[i].seconds = times[i];
-            if (times[i] >= 0) best.push_back(std::move(batch[i]));
-        }
-        std::stable_sort(best.begin(), best.end(),
-                         [](const Tried& a, const Tried& b) { return a.seconds < b.seconds; });
-        if (best.size() > kParents) best.resize(kParents);
-        batch.clear();
-    };
-    int trials = 0;
-    const auto try_state = [&](const construct::Realised& r) {
-        if (!seen.insert(r.key()).second) return;
-        batch.push_back({0, r.state, construct::to_tile_program(stages, p, r)});
-        ++trials;
-        if (batch.size() == kBatch) flush();
-    };
-    construct::WalkOptions options;
-    options.seed = how.seed;
-    for (const construct::Realised& r : construct::construct(p, options).top) try_state(r);
-    // In a space smaller than the number of trials, few tries are new.
-    for (int tries = 0; tries < 10 * how.trials && trials < how.trials; ++tries) {
-        const bool random = best.empty() || rng() % 2 == 0;
-        try_state(construct::realise(
-            p, random ? construct::random_state(p, rng) : construct::mutated(p, best[rng() % best.size()].state, rng)));
+/// The states of one space.
+class StateSearch final : public CandidateSearch {
+  public:
+    StateSearch(Program stages, construct::Problem problem, uint64_t seed)
+        : stages_(std::move(stages)), problem_(std::move(problem)), rng_(seed) {
+        construct::WalkOptions options;
+        options.seed = seed;
+        for (const construct::Realised& r : construct::construct(problem_, options).top) walked_.push_back(r);
     }
-    flush();
-    return best.empty() || (initial_seconds >= 0 && initial_seconds <= best[0].seconds) ? std::move(initial)
-                                                                                        : std::move(best[0].program);
+
+    std::vector<TileProgram> next(size_t most) override {
+        batch_.clear();
+        std::vector<TileProgram> programs;
+        const auto add = [&](const construct::Realised& r) {
+            if (!seen_.insert(r.key()).second) return;
+            batch_.push_back(r.state);
+            programs.push_back(construct::to_tile_program(stages_, problem_, r));
+        };
+        for (; at_ < walked_.size() && programs.size() < most; ++at_) add(walked_[at_]);
+        for (size_t tries = 0; tries < kTries * most && programs.size() < most; ++tries) {
+            const bool random = best_.empty() || rng_() % 2 == 0;
+            add(construct::realise(problem_,
+                                   random ? construct::random_state(problem_, rng_)
+                                          : construct::mutated(problem_, best_[rng_() % best_.size()].second, rng_)));
+        }
+        return programs;
+    }
+
+    void tell(const std::vector<double>& seconds) override {
+        for (size_t i = 0; i < batch_.size(); ++i)
+            if (seconds[i] >= 0) best_.emplace_back(seconds[i], std::move(batch_[i]));
+        std::stable_sort(best_.begin(), best_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+        if (best_.size() > kParents) best_.resize(kParents);
+        batch_.clear();
+    }
+
+  private:
+    static constexpr size_t kParents = 8;
+    static constexpr size_t kTries = 10;  ///< in a small space, few tries give a new state
+
+    const Program stages_;
+    const construct::Problem problem_;
+    std::mt19937_64 rng_;
+    std::vector<construct::Realised> walked_;
+    size_t at_ = 0;  ///< of these, the next one
+    std::set<construct::Realised::Key> seen_;
+    std::vector<construct::Etir> batch_;                    ///< of the last next()
+    std::vector<std::pair<double, construct::Etir>> best_;  ///< seconds, ascending
+};
+
+/// The fastest of many measured states, measured sixteen at a time.
+TileProgram searched(const Program& stages, const construct::Problem& p, TileProgram initial, const Scheduling& how) {
+    constexpr size_t kBatch = 16;
+    StateSearch search(stages, p, how.seed);
+    double best = how.costs->measure_schedules({initial})[0];
+    for (size_t left = static_cast<size_t>(how.trials); left > 0;) {
+        std::vector<TileProgram> batch = search.next(std::min(kBatch, left));
+        if (batch.empty()) break;
+        left -= batch.size();
+        const std::vector<double> seconds = how.costs->measure_schedules(batch);
+        search.tell(seconds);
+        for (size_t i = 0; i < batch.size(); ++i)
+            if (seconds[i] >= 0 && (best < 0 || seconds[i] < best)) {
+                best = seconds[i];
+                initial = std::move(batch[i]);
+            }
+    }
+    return initial;
 }
 
 }  // namespace
@@ -154,29 +177,47 @@ std::vector<construct::Problem> problems(const Program& stages, const Scheduling
 
 namespace {
 
-TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
-                       const Scheduling& how) {
-    if (auto panels = decoded_panels(stages, how.target)) return std::move(*panels);
-    TileProgram initial = how.target.gpu ? gpu_schedule(std::move(stages), row_axes, how.target, how.precision)
-                                         : default_schedule(std::move(stages), row_axes, how.target);
+/// The default schedule of a kernel, whose stages have contiguous axes merged, and the spaces in which another one is
+/// constructed; none where that is not possible or cannot gain.
+struct Spaces {
+    TileProgram initial;
+    std::vector<construct::Problem> all;
+};
+
+Spaces spaces_of(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes, const Scheduling& how) {
+    if (auto panels = decoded_panels(stages, how.target)) return {std::move(*panels), {}};
+    Spaces out;
+    out.initial = how.target.gpu ? gpu_schedule(std::move(stages), row_axes, how.target, how.precision)
+                                 : default_schedule(std::move(stages), row_axes, how.target);
+    const TileProgram& initial = out.initial;
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages) ||
         uses_matrix_instructions(initial))
-        return initial;
+        return out;
     // Pruned if even the lower bound exceeds the margin.
     const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
-    const double enough = kConstructedMargin * costs->estimate(initial);
-    if (how.kind == SchedulerKind::Auto && costs->lower_bound(initial.stages) >= enough) return initial;
-    stages = initial.stages;  // with contiguous axes merged
-    std::vector<construct::Problem> all = problems(stages, how);
+    if (how.kind == SchedulerKind::Auto &&
+        costs->lower_bound(initial.stages) >= kConstructedMargin * costs->estimate(initial))
+        return out;
+    out.all = problems(initial.stages, how);
     // A copy along an axis without a bound has no buffer where a constructed tree places it.
-    const std::vector<Expr>& extents = stages.primitives[PrimitiveId(0)].expr()->extents;
-    if (std::any_of(extents.begin(), extents.end(), [&](Expr x) { return !most_value(x, stages.at_most); }))
-        std::erase_if(all, [](const construct::Problem& p) { return !p.loads.empty(); });
-    if (all.empty() || !(all[0].micro.vector_axis || all[0].micro.matrix)) return initial;
+    const std::vector<Expr>& extents = initial.stages.primitives[PrimitiveId(0)].expr()->extents;
+    if (std::any_of(extents.begin(), extents.end(), [&](Expr x) { return !most_value(x, initial.stages.at_most); }))
+        std::erase_if(out.all, [](const construct::Problem& p) { return !p.loads.empty(); });
+    if (!out.all.empty() && !(out.all[0].micro.vector_axis || out.all[0].micro.matrix)) out.all.clear();
+    return out;
+}
+
+TileProgram make_tiles(Program given, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                       const Scheduling& how) {
+    auto [initial, all] = spaces_of(std::move(given), row_axes, how);
+    if (all.empty()) return std::move(initial);
+    const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
+    const double enough = kConstructedMargin * costs->estimate(initial);
+    Program stages = initial.stages;
     const bool measures = costs->measures_schedules();
     if (how.kind == SchedulerKind::Search && measures) {
         for (const construct::Problem& p : all) initial = searched(stages, p, std::move(initial), how);
-        return initial;
+        return std::move(initial);
     }
     construct::WalkOptions options;
     options.seed = how.seed;
@@ -201,7 +242,7 @@ TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vecto
         for (const auto& [p, r] : top) candidates.push_back(construct::to_tile_program(stages, *p, r));
         return fastest(std::move(candidates), *costs);
     }
-    if (how.kind == SchedulerKind::Auto && top[0].second.seconds > enough) return initial;
+    if (how.kind == SchedulerKind::Auto && top[0].second.seconds > enough) return std::move(initial);
     return construct::to_tile_program(std::move(stages), *top[0].first, top[0].second);
 }
 
@@ -243,10 +284,54 @@ Precision precision_of(const Program& stages, const Scheduling& how) {
 
 }  // namespace
 
-std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how, double replaces) {
+namespace {
+
+/// The chain that the stages are; nothing if they are none, or one that is not searched.
+std::optional<chain::Chain> searchable_chain(const Program& stages, const Scheduling& how) {
     if (!how.estimated() || has_matrix_product(stages, how.target)) return std::nullopt;
-    const auto c = chain::make_chain(how.target.gpu ? chain::unrounded(stages) : stages);
+    auto c = chain::make_chain(how.target.gpu ? chain::unrounded(stages) : stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
+    return c;
+}
+
+/// Programs in a given order.
+class ListedSearch final : public CandidateSearch {
+  public:
+    explicit ListedSearch(std::vector<TileProgram> all) : all_(std::move(all)) {}
+
+    std::vector<TileProgram> next(size_t most) override {
+        std::vector<TileProgram> out;
+        for (; at_ < all_.size() && out.size() < most; ++at_) out.push_back(std::move(all_[at_]));
+        return out;
+    }
+    void tell(const std::vector<double>&) override {}
+
+  private:
+    std::vector<TileProgram> all_;
+    size_t at_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<CandidateSearch> search_states(Program stages,
+                                               const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                                               const Scheduling& how) {
+    Spaces spaces = spaces_of(std::move(stages), row_axes, how);
+    if (spaces.all.empty()) return nullptr;
+    return std::make_unique<StateSearch>(std::move(spaces.initial.stages), std::move(spaces.all[0]), how.seed);
+}
+
+std::unique_ptr<CandidateSearch> search_chain(const Program& stages, const Scheduling& how, size_t most) {
+    const auto c = searchable_chain(stages, how);
+    if (!c || how.target.gpu) return nullptr;
+    std::vector<TileProgram> all;
+    for (chain::Found& f : chain::sample(*c, how.target, most, how.seed)) all.push_back(std::move(f.program));
+    return std::make_unique<ListedSearch>(std::move(all));
+}
+
+std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how, double replaces) {
+    const auto c = searchable_chain(stages, how);
+    if (!c) return std::nullopt;
     if (how.kind == SchedulerKind::Search && how.measures() && how.estimates) {
         std::vector<TileProgram> all;
         for (chain::Found& f : chain::sample(*c, how.target, static_cast<size_t>(how.trials), how.seed))

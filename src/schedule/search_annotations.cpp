@@ -31,18 +31,29 @@ TileProgram search_statements(TileProgram program, const KernelCosts& costs, con
 
 }  // namespace
 
+std::vector<std::vector<TileProgram>> annotation_neighbours(const TileProgram& program,
+                                                            const AnnotateOptions& options) {
+    std::vector<std::vector<TileProgram>> out;
+    const Walk tree = walk(program);
+    for (const auto& [path, compute] : tree.computes) {
+        std::vector<TileProgram>& neighbours = out.emplace_back();
+        const StageSite site = site_of(program, tree, path, *compute);
+        for (Annotations& a : annotation_variants(compute->micro.annotations, site, options)) {
+            neighbours.push_back(program);
+            micro_at(neighbours.back(), path).annotations = std::move(a);
+        }
+    }
+    return out;
+}
+
 TileProgram search_annotations(TileProgram program, const KernelCosts& costs, const AnnotateOptions& options) {
     if (options.gpu) return search_statements(std::move(program), costs, *options.gpu);
-    const TileProgram given = program;  // paths and sites do not depend on annotations
-    const Walk tree = walk(given);
-    for (const auto& [path, compute] : tree.computes) {
-        std::vector<TileProgram> candidates{program};
-        const StageSite site = site_of(given, tree, path, *compute);
-        for (Annotations& a : annotation_variants(compute->micro.annotations, site, options)) {
-            candidates.push_back(program);
-            micro_at(candidates.back(), path).annotations = std::move(a);
-        }
-        if (candidates.size() > 1) program = fastest(std::move(candidates), costs);
+    const size_t computes = annotation_neighbours(program, options).size();
+    for (size_t k = 0; k < computes; ++k) {
+        std::vector<TileProgram> candidates = std::move(annotation_neighbours(program, options)[k]);
+        if (candidates.empty()) continue;
+        candidates.insert(candidates.begin(), program);
+        program = fastest(std::move(candidates), costs);
     }
     return program;
 }
