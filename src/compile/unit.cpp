@@ -221,10 +221,8 @@ void schedule_kernels(Unit& unit, Schedules& schedules) {
         }
         order.run(call.primitives, call.name);
         body.stages.name = call.name;
-        const Schedules::Scheduled& scheduled = group.chain ? *schedules.chain(body) : schedules.kernel(body);
-        std::vector<bool>& weights = unit.weights.emplace_back();
-        for (size_t i = 0; i < body.stages.inputs.size(); ++i)
-            weights.push_back(plan.program.is_constant(body.tensors[i]));
+        const Schedules::Scheduled& scheduled = schedules.planned(body, group.chain);
+        const std::vector<bool>& weights = unit.weights.emplace_back(body.weights);
         if (const auto provided = schedules.provided(scheduled, weights)) {
             call.provided = provided->kernel;
             if (!given.generated_only) call.provider = provided->provider;

@@ -104,10 +104,7 @@ class GemmChains {
     /// Seconds of a group, which may already be a shorter chain. Includes split-K where that is faster (split_k.h).
     double seconds_of(const KernelGroup& group) {
         const KernelBody body = extracted_(group);
-        if (!group.chain) return seconds_of(body, schedules_.kernel(body));
-        const auto& chain = schedules_.chain(body);
-        TW_CHECK(chain, "a chain without a schedule");
-        return seconds_of(body, *chain);
+        return seconds_of(body, scheduled(body, group.chain));
     }
     double estimate_of(const KernelGroup& group) {
         const KernelBody body = extracted_(group);
@@ -159,10 +156,30 @@ class GemmChains {
         return m;
     }
 
+    const Schedules::Scheduled& scheduled(const KernelBody& body, bool chain) {
+        if (!chain) return schedules_.kernel(body);
+        const auto& s = schedules_.chain(body);
+        TW_CHECK(s, "a chain without a schedule");
+        return *s;
+    }
+
+    /// Seconds that the chain saves by tuned schedules, if it and all kernels that it replaces have one.
+    std::optional<double> tuned_gain(const Merged& m, const Schedules::Scheduled& fused) {
+        if (!fused.measured) return std::nullopt;
+        double gain = -*fused.measured - kKernelSeconds;
+        for (const size_t g : m.inside) {
+            const Schedules::Scheduled& part = scheduled(extracted_(groups_[g]), groups_[g].chain);
+            if (!part.measured) return std::nullopt;
+            gain += *part.measured + kKernelSeconds;
+        }
+        return gain;
+    }
+
     /// Seconds that the chain saves. By estimates alone, savings below the margin count as none.
     double gain_of(const Merged& m) {
         const auto& fused = schedules_.chain(m.body);
         if (!fused) return 0;
+        if (const auto gain = tuned_gain(m, *fused)) return *gain;
         const double gain = m.apart - seconds_of(m.body, *fused) - kKernelSeconds;
         return schedules_.how().measures() ? gain : gain - chain_gain(m.body.stages) * m.apart;
     }

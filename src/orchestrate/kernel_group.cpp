@@ -41,6 +41,7 @@ KernelBody KernelExtractor::operator()(const KernelGroup& group) const {
                 p.inputs.push_back(add(v, "in", p.inputs.size()));
                 if (in_memory_.count(v) != 0) p.in_memory.insert(p.inputs.back());
                 body.tensors.push_back(v);
+                body.weights.push_back(program.is_constant(v));
             }
     std::vector<ValueId> outputs;
     for (const PrimitiveId id : group.primitives) {

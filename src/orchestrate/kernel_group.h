@@ -47,6 +47,7 @@ std::vector<KernelGroup> with_single_outputs(const Program& program, const std::
 struct KernelBody {
     Program stages;
     std::vector<ValueId> tensors;
+    std::vector<bool> weights;  ///< per input of the stages: whether it is a constant of the outer program
     IndexVector<PrimitiveId, std::vector<size_t>> row_axes;
 };
 

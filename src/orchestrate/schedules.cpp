@@ -49,6 +49,16 @@ Scheduling unmeasured(Scheduling how) {
 
 constexpr std::string_view kNone = "none";
 
+/// Keys of the kinds of kernels, in the cache and in TunedSchedules.
+std::string kernel_key(const std::string& body) { return "kernel\n" + body; }
+std::string chain_key(const std::string& body) { return "chain\n" + body; }
+
+/// What no text of a schedule has.
+void describe_stages(TileProgram& program, const Program& stages) {
+    program.stages.assumed = stages.assumed;
+    program.stages.in_memory = stages.in_memory;
+}
+
 std::string text_of(const std::optional<Schedules::Scheduled>& s) {
     return s ? fmt::format("{:a}\n{}", s->seconds, print(s->program)) : std::string(kNone);
 }
@@ -101,8 +111,14 @@ double chain_gain(const Program& stages) {
     return open ? 0.1 : 0.03;
 }
 
-Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept)
-    : how_(std::move(how)), estimated_(unmeasured(how_)), costs_(kernel_costs(how_)), kept_(std::move(kept)) {
+Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept, std::shared_ptr<const TunedSchedules> tuned,
+                     Watch watch)
+    : how_(std::move(how)),
+      estimated_(unmeasured(how_)),
+      costs_(kernel_costs(how_)),
+      kept_(std::move(kept)),
+      tuned_(std::move(tuned)),
+      watch_(std::move(watch)) {
     // A GPU's schedules take too little time to be kept. Without the build's id their origin is unknown.
     if (!how_.estimates || how_.target.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
     if (kept_) key_prefix_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
@@ -115,10 +131,7 @@ std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, 
     const std::string made_of = key_prefix_ + what;
     if (const auto text = kept_->find(made_of))
         if (auto known = scheduled_in(*text)) {
-            if (*known) {
-                (*known)->program.stages.assumed = stages.assumed;
-                (*known)->program.stages.in_memory = stages.in_memory;
-            }
+            if (*known) describe_stages((*known)->program, stages);
             return std::move(*known);
         }
     const double begin = now_ms();
@@ -133,18 +146,47 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
     const auto it = kernels_.find(key);
     if (it != kernels_.end()) return it->second;
     const Scheduling& how = how_.measures() ? how_ : estimated_;
-    std::optional<Scheduled> s = kept_or("kernel\n" + key, body.stages, how, [&] {
+    const std::string what = kernel_key(key);
+    std::optional<Scheduled> s = kept_or(what, body.stages, how, [&] {
         Scheduled made;
         made.program = make_schedule(body.stages, body.row_axes, how);
         made.seconds = costs_->estimate(made.program);
         return std::optional(std::move(made));
     });
     TW_CHECK(s, "a kernel without a schedule");
-    return kernels_.emplace(std::move(key), std::move(*s)).first->second;
+    if (auto better = tuned(what, body.stages)) {
+        better->seconds = s->seconds;
+        s = std::move(better);
+    }
+    const Scheduled& out = kernels_.emplace(std::move(key), std::move(*s)).first->second;
+    if (watch_) watch_({what, body, false, out});
+    return out;
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
-    return how_.measures() ? chain(body, how_, chains_, kAnyTime) : estimated_chain(body);
+    if (how_.measures()) return chain(body, how_, chains_, kAnyTime);
+    if (!tuned_) return estimated_chain(body);
+    std::string key = key_of(body);
+    const auto [it, fresh] = tuned_chains_.try_emplace(std::move(key));
+    const std::optional<Scheduled>& estimated = estimated_chain(body);
+    if (fresh) it->second = tuned(chain_key(it->first), body.stages);
+    if (fresh && it->second && estimated) it->second->seconds = estimated->seconds;
+    return it->second ? it->second : estimated;
+}
+
+const Schedules::Scheduled& Schedules::planned(const KernelBody& body, bool chained) {
+    const Scheduled& s = chained ? chain(body).value() : kernel(body);
+    if (watch_) watch_({(chained ? chain_key : kernel_key)(key_of(body)), body, chained, s, true});
+    return s;
+}
+
+std::optional<Schedules::Scheduled> Schedules::tuned(const std::string& key, const Program& stages) const {
+    const TunedSchedule* found = tuned_ ? tuned_->find(key) : nullptr;
+    if (found == nullptr) return std::nullopt;
+    Scheduled s{found->program, 0, found->seconds};
+    describe_stages(s.program, stages);
+    s.seconds = costs_->estimate(s.program);
+    return s;
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::estimated_chain(const KernelBody& body) {
@@ -163,8 +205,8 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
     const auto it = known.find(key);
     if (it != known.end()) return it->second;
     if (const auto tried = hopeless_.find(key); tried != hopeless_.end() && replaces <= tried->second) return nothing;
-    const std::string what = replaces == kAnyTime ? "chain\n" : fmt::format("chain for {:a}\n", replaces);
-    std::optional<Scheduled> s = kept_or(what + key, body.stages, how, [&] {
+    const std::string what = replaces == kAnyTime ? "" : fmt::format("against {:a} ", replaces);
+    std::optional<Scheduled> s = kept_or(what + chain_key(key), body.stages, how, [&] {
         std::optional<Scheduled> made;
         if (auto program = make_chain_schedule(body.stages, how, replaces)) {
             made.emplace();
@@ -177,7 +219,9 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
         hopeless_[key] = replaces;
         return nothing;
     }
-    return known.emplace(std::move(key), std::move(s)).first->second;
+    const std::optional<Scheduled>& out = known.emplace(std::move(key), std::move(s)).first->second;
+    if (watch_ && out) watch_({chain_key(key_of(body)), body, true, *out});
+    return out;
 }
 
 double Schedules::seconds_of(const Scheduled& s) {
@@ -218,6 +262,7 @@ bool Schedules::refused(const TileProgram& program, const std::vector<bool>& wei
 }
 
 std::optional<double> Schedules::measured(const Scheduled& s) const {
+    if (s.measured) return s.measured;
     if (measured_.empty()) return std::nullopt;
     const auto it = measured_.find(print_without_names(s.program));
     return it != measured_.end() && it->second >= 0 ? std::optional(it->second) : std::nullopt;

@@ -11,6 +11,7 @@
 #include "base/code_cache.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/options.h"
+#include "orchestrate/tuned_schedules.h"
 
 namespace tilewright {
 
@@ -26,22 +27,37 @@ std::string scheduling_text(const Scheduling& how);
 
 class Schedules {
   public:
-    /// `kept`: a cache of schedules that took long to find by estimates, for this build of the compiler and this
-    /// machine only; may be null.
-    explicit Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept = nullptr);
-
     struct Scheduled {
         TileProgram program;
-        double seconds = 0;  ///< estimate; 0 without a machine
+        double seconds = 0;                             ///< estimate, without tuning; 0 without a machine
+        std::optional<double> measured = std::nullopt;  ///< of a tuned schedule
     };
+    /// A kernel whose schedule was made, for a plan or to compare groups of primitives.
+    struct Made {
+        std::string key;  ///< of the kernel in TunedSchedules
+        const KernelBody& body;
+        bool chain = false;
+        const Scheduled& schedule;
+        bool planned = false;  ///< by planned(): a plan calls it. Otherwise the first time that it is made
+    };
+    using Watch = std::function<void(const Made&)>;
+
+    /// `kept`: a cache of schedules that took long to find by estimates, for this build of the compiler and this
+    /// machine only; may be null. `tuned`: schedules that replace those of their kernels; may be null. `watch` may be
+    /// empty.
+    explicit Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept = nullptr,
+                       std::shared_ptr<const TunedSchedules> tuned = nullptr, Watch watch = {});
+
     /// The schedule of a kernel of one stage, or of several that share rows.
     const Scheduled& kernel(const KernelBody& body);
     /// The schedule of a GEMM chain; nothing if there is none.
     const std::optional<Scheduled>& chain(const KernelBody& body);
-    /// The same by estimates, even where measurement is allowed.
+    /// The same by estimates, even where measurement is allowed or the chain is tuned.
     const std::optional<Scheduled>& estimated_chain(const KernelBody& body);
     /// The same, or nothing where it is unlikely to be faster than kernels that take `replaces` seconds.
     const std::optional<Scheduled>& estimated_chain(const KernelBody& body, double replaces);
+    /// kernel(), or chain() of a chain that has a schedule, for a call of a plan.
+    const Scheduled& planned(const KernelBody& body, bool chain);
 
     /// Measured seconds if measurement is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
@@ -77,15 +93,19 @@ class Schedules {
     /// `stages`: of the kernel, whose assumed sizes no text has.
     std::optional<Scheduled> kept_or(const std::string& what, const Program& stages, const Scheduling& how,
                                      const std::function<std::optional<Scheduled>()>& make) const;
+    /// The tuned schedule of a kernel; nothing if there is none.
+    std::optional<Scheduled> tuned(const std::string& key, const Program& stages) const;
     void note(const TileProgram& program, const std::vector<bool>& weights, const MeasuredKernel& measured);
 
     Scheduling how_;
     Scheduling estimated_;  ///< how_ without measurements
     std::shared_ptr<const KernelCosts> costs_;
     std::shared_ptr<const CodeCache> kept_;
+    std::shared_ptr<const TunedSchedules> tuned_;
+    Watch watch_;
     std::string key_prefix_;  ///< key prefix of kept schedules: all that a schedule depends on except the kernel
     std::unordered_map<std::string, Scheduled> kernels_;
-    ScheduledChains chains_, estimated_chains_;
+    ScheduledChains chains_, estimated_chains_, tuned_chains_;
     std::unordered_map<std::string, double> hopeless_;    ///< chains that do not replace kernels of so many seconds
     std::unordered_map<std::string, double> measured_;    ///< by the text without the kernel's name
     std::unordered_map<std::string, Provided> provided_;  ///< by that text and the weights

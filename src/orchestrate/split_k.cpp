@@ -191,10 +191,21 @@ std::optional<SplitKernel> split_into(int64_t count, const KernelBody& body, Sch
             const Schedules::Scheduled* s = scheduled(extract(part.stages, g), g.chain, schedules);
             if (s == nullptr) return std::nullopt;
             out.seconds += schedules.seconds_of(*s) + another;
+            if (out.measured && s->measured)
+                *out.measured += *s->measured + another;
+            else
+                out.measured.reset();
         }
     }
     out.seconds -= another;  // one kernel is launched in any case
+    if (out.measured) *out.measured -= another;
     return out;
+}
+
+/// Whether the split kernel is fast enough: by tuned schedules, or by a margin.
+bool gains(const SplitKernel& split, const Schedules::Scheduled& whole, double margin, Schedules& schedules) {
+    if (split.measured && whole.measured) return *split.measured < *whole.measured;
+    return split.seconds <= (1 - margin) * schedules.seconds_of(whole);
 }
 
 }  // namespace
@@ -218,8 +229,7 @@ std::optional<SplitKernel> split_kernel(const KernelBody& body, const Schedules:
         if (auto parts = split_into(fewer, body, schedules, workers.another);
             parts && (!out || parts->seconds < out->seconds))
             out = std::move(parts);
-    const double gain = how.target.gpu ? kConvincingOnGpu : kConvincing;
-    if (!out || out->seconds > (1 - gain) * schedules.seconds_of(whole)) return std::nullopt;
+    if (!out || !gains(*out, whole, how.target.gpu ? kConvincingOnGpu : kConvincing, schedules)) return std::nullopt;
     return out;
 }
 

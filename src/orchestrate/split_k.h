@@ -16,7 +16,8 @@ struct SplitKernel {
         std::vector<KernelGroup> groups;
     };
     std::vector<Part> parts;
-    double seconds = 0;  ///< of all of them
+    double seconds = 0;                  ///< of all of them
+    std::optional<double> measured = 0;  ///< the same of tuned schedules, where all are tuned
 };
 /// Nothing where all threads (or multiprocessors) have a task without a split, no sum can be split, or it does not
 /// gain.
