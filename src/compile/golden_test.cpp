@@ -27,6 +27,7 @@ const std::string kFolder = TW_SOURCE_DIR "/src/compile/golden";
 /// Passes without a file, and the reason.
 const std::map<std::string, std::string> kWithoutGolden = {
     {"confirm_measurements", "its result depends on times"},
+    {"tune", "its result depends on times; compile/tune_plan_test.cpp"},
     {"choose_precision", "it changes no program, but options of narrow_operands; compile/precision_choice_test.cpp"},
     {"place_constants", "it changes addresses alone; compile/executable.h"},
 };

@@ -17,7 +17,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "compile/measured_costs.h"
 #include "compile/planned_cost.h"
+#include "compile/tuned_plan.h"
 #include "graph/import.h"
 #include "program/rewrite/kept.h"
 #include "runtime/arena.h"
@@ -47,7 +49,7 @@ bool may_be_kept(const PipelineOptions& o) {
     const bool own_costs = o.rewrite && (o.rewrite->cost || o.rewrite->evaluator);
     const bool own_samples = c.max_error > 0 && c.inputs;
     return !c.code_folder.empty() && !build_id().empty() && !c.gpu && !own_samples && !c.provider && !measures &&
-           !prints && !more && !own_costs && !c.operators;
+           !c.tune && !prints && !more && !own_costs && !c.operators;
 }
 
 /// All that decides about plan and code, but the model.
@@ -65,6 +67,8 @@ std::string text_of(const PipelineOptions& o) {
     for (const FunctionLibrary& f : c.functions) text += fmt::format("functions {}\n", artifact::content_hash(f.bytes));
     for (const auto& [name, size] : c.dims) text += fmt::format("dim {} {}\n", name, size);
     for (const auto& [name, range] : c.ranges) text += fmt::format("dim {} {}\n", name, to_string(range));
+    if (c.tuned)
+        if (const auto database = open_database(c)) text += fmt::format("tuned {}\n", tuned_plans_text(*database));
     text += o.rewrite ? rewrite_options_text(*o.rewrite) : "no rewrites\n";
     return text;
 }
@@ -104,7 +108,7 @@ Compilation compile_or_load(const Source& source, PipelineOptions options);
 /// The model's code that needs no checks at run time, from the beginning.
 artifact::MakeFallback strict_model(const Source& source, PipelineOptions options) {
     options.compile.numerics = Numerics::Strict;
-    options.compile.kv_cache = false;
+    options.compile.kv_cache = options.compile.tuned = false;
     options.passes.progress = nullptr;
     return [from = source.lasting(), options] {
         if (!from->unchanged())

@@ -13,7 +13,6 @@
 #include "base/hash.h"
 #include "base/private_folder.h"
 #include "tune/operands.h"
-#include "tune/tuner.h"
 
 namespace tilewright {
 
@@ -47,8 +46,7 @@ TuneSettings kernel_settings(const MeasuringOptions& what, const CompileOptions&
 
 /// As single kernels, but only the fastest of them matter.
 TuneSettings alternative_settings(const MeasuringOptions& what, const CompileOptions& options) {
-    TuneSettings settings = schedule_settings(options);
-    settings.warmth = warmth_in_model(what.target, what.weight_bytes);
+    TuneSettings settings = schedule_settings_in_model(options, what.target, what.weight_bytes);
     settings.check_work = 1 << 18;  // some ten milliseconds: each is checked on operands of its own
     return settings;
 }
@@ -218,6 +216,12 @@ class MeasuredCosts final : public EstimatedCosts {
 };
 
 }  // namespace
+
+TuneSettings schedule_settings_in_model(const CompileOptions& options, const Target& target, int64_t weight_bytes) {
+    TuneSettings settings = schedule_settings(options);
+    settings.warmth = warmth_in_model(target, weight_bytes);
+    return settings;
+}
 
 std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options) {
     std::string problem;

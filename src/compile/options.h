@@ -36,6 +36,8 @@ std::string_view to_string(Numerics numerics);
 /// Parses "strict", "default" or "fast"; returns nothing for another text.
 std::optional<Numerics> numerics_from_string(std::string_view text);
 
+struct PlanToTune;
+
 struct CompileOptions : GroupingOptions {
     // The target (target_of): a machine, and the part of it that is used.
     std::optional<Target> machine;  ///< empty: current_target(), or as `calibrate` says
@@ -55,6 +57,12 @@ struct CompileOptions : GroupingOptions {
     /// plan is kept only if whole runs on `inputs` are faster than those of the plan without measurements.
     bool measure = false;
     double measure_seconds = 60;  ///< time limit for measuring kernels if `measure`; then estimates decide
+    /// Use the plan that `tilewright tune` has found and confirmed for this model with these options on this machine,
+    /// if there is one (compile/tuned_plan.h). Nothing is measured.
+    bool tuned = false;
+    /// The pass `tune`, which may replace the finished plan of a CPU by another one (compile/tune_plan.h). Empty: the
+    /// plan stays.
+    std::function<void(const PlanToTune&)> tune;
     /// Inputs for whole runs of plans, if `measure` is set or optimal orchestration measures; the latter keeps its
     /// kernels if they are faster there than those of greedy orchestration. Empty, or an empty result: no full plan is
     /// run.

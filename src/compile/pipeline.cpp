@@ -11,10 +11,13 @@
 #include "compile/executable.h"
 #include "compile/f32_nodes.h"
 #include "compile/limits.h"
+#include "compile/measured_costs.h"
 #include "compile/option_error.h"
 #include "compile/planned_cost.h"
 #include "compile/precision_choice.h"
 #include "compile/random_inputs.h"
+#include "compile/tune_plan.h"
+#include "compile/tuned_plan.h"
 #include "compile/unit.h"
 #include "compile/whole_runs.h"
 #include "cost/annotate_options.h"
@@ -66,7 +69,9 @@ struct State {
     Program lowered;                   ///< before it was rewritten
     Program reference;                 ///< likewise, for Compilation::program
     Program rewritten;                 ///< for Compilation::rewritten
-    Program unplanned;                 ///< what is planned again to confirm measurements
+    Program unplanned;                 ///< what is planned again to confirm measurements, and to tune
+    ChoiceKey tuned_key;               ///< of `unplanned`, for tuned plans
+    std::optional<TunedPlan> tuned;    ///< whose schedules are used
     RewriteReport rewrites;
     OrchestrateOptions planning;           ///< from `isolate_bodies` on
     std::shared_ptr<Schedules> schedules;  ///< likewise
@@ -154,7 +159,8 @@ std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lower
     options.compile.numerics = Numerics::Strict;
     options.compile.schedules = nullptr;
     options.compile.joint.reset();
-    options.compile.kv_cache = false;
+    options.compile.kv_cache = options.compile.tuned = false;
+    options.compile.tune = nullptr;
     options.passes.progress = nullptr;
     options.passes.after = nullptr;
     options.passes.print = nullptr;
@@ -166,11 +172,49 @@ std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lower
 }
 
 /// Whether the plan is compared with the one by estimates.
-bool confirms(const CompileOptions& c) { return (c.measure || (c.layouts && c.joint && c.joint->measure)) && !c.gpu; }
+bool confirms(const CompileOptions& c) {
+    return (c.measure || c.tuned || (c.layouts && c.joint && c.joint->measure)) && !c.gpu;
+}
 
 /// Program::constants_in_memory
 bool constants_in_memory(const Program& program, const CompileOptions& options) {
     return !options.gpu && bytes_of_constants(program) > target_of(options).last_cache_bytes();
+}
+
+/// Plans with tuned schedules if the tuning database has them.
+void use_tuned_schedules(State& s, const CompileOptions& c) {
+    s.tuned = confirmed_plan(c, s.tuned_key);
+    if (s.tuned)
+        s.planning.schedules =
+            std::make_shared<Schedules>(s.planning.scheduling, s.planning.kept,
+                                        std::make_shared<const TunedSchedules>(std::move(s.tuned->schedules)));
+}
+
+/// Planning of `unplanned` once more, without tuned schedules.
+OrchestrateOptions planning_again(const State& s, const CompileOptions& c) {
+    OrchestrateOptions planning = s.planning;
+    planning.layouts = c.layouts;
+    planning.schedules = nullptr;
+    return planning;
+}
+
+/// Of tuned plans, only the one is used that whole runs have confirmed.
+void check_tuned_plan(State& s, const CompileOptions& c) {
+    KernelSet& kernels = s.out->sources->kernels;
+    if (!s.tuned || plan_hash(s.out->plan, kernels) == s.tuned->hash) return;
+    if (c.warn)
+        c.warn("the tuned plan is not used: this compiler makes another one of it; run `tilewright tune` again");
+    kernels = {};
+    s.out->plan = plan_program(std::move(s.unplanned), kernels, planning_again(s, c));
+}
+
+void tune(State& s, const CompileOptions& c) { c.tune({*s.out, s.unplanned, planning_again(s, c), s.tuned_key, c}); }
+
+void confirm_measurements(State& s, const CompileOptions& c) {
+    if (c.tuned)
+        check_tuned_plan(s, c);
+    else
+        keep_faster_plan(*s.out, std::move(s.unplanned), c, s.planning.remember);
 }
 
 /// From here on the program is a unit, and so is each body of its control flow.
@@ -197,7 +241,9 @@ void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateO
         s.planning = orchestrate_options(c, bytes_of_constants(s.program));
         if (c.inputs && kernel_costs(s.planning.scheduling)->measures_kernels())
             s.planning.run = plan_runner(*s.out, c);
-        if (confirms(c)) s.unplanned = s.program;
+        if (confirms(c) || c.tune) s.unplanned = s.program;
+        if (!c.gpu && (c.tuned || c.tune)) s.tuned_key = tuned_plan_key(s.program, s.planning);
+        if (!c.gpu && c.tuned) use_tuned_schedules(s, c);
     }
     if (s.planning.without.layouts_first) s.planning.layouts = false;  // `assign_layouts` applies them
     s.schedules = schedules_of(s.planning);
@@ -400,9 +446,9 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
         s.unit.reset();
         s.planned = true;
     });
-    pass({"confirm_measurements", "the plan by measurements must be faster than the one by estimates (--measure)",
-          confirms(c)},
-         [&] { keep_faster_plan(*s.out, std::move(s.unplanned), c, s.planning.remember); });
+    pass({"confirm_measurements", "the plan by measurements must be faster than the one by estimates", confirms(c)},
+         [&] { confirm_measurements(s, c); });
+    pass({"tune", "schedules are measured within a budget (`tilewright tune`)", c.tune && !c.gpu}, [&] { tune(s, c); });
 
     // Kernels to code.
     pass({"generate_code", "tile programs become machine code, or CUDA C++", true, true},

@@ -159,7 +159,8 @@ class Chooser {
         CompileOptions o = options_;
         o.precision = Precision::F32;
         o.f32_products = {};
-        o.measure = o.keep_refusals = o.keep_objects = false;
+        o.measure = o.keep_refusals = o.keep_objects = o.tuned = false;
+        o.tune = nullptr;
         o.code = true;
         o.joint.reset();
         o.optimal.profile = Profile::None;

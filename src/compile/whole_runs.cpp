@@ -100,14 +100,14 @@ std::string print(const Plan& plan, const KernelSet& kernels) {
 
 }  // namespace
 
-RunPlans plan_runner(const CompiledModel::Impl& model, const CompileOptions& options) {
-    return [&](std::vector<Plan> plans, const KernelSet& kernels) -> std::vector<PlanTimes> {
+RunPlans plan_runner(const CompiledModel::Impl& model, const CompileOptions& options, bool steps) {
+    return [&, steps](std::vector<Plan> plans, const KernelSet& kernels) -> std::vector<PlanTimes> {
         std::vector<Tensor> inputs = options.inputs(model.inputs);
         if (inputs.size() != model.inputs.size()) return {};
         const std::vector<cpu::CompiledKernel> code = code_of(kernels, model.sources->target, options);
         Race race(model, options, std::move(inputs));
         for (Plan& plan : plans) race.add(std::move(plan), code);
-        return race.run(true);
+        return race.run(steps);
     };
 }
 
@@ -131,7 +131,6 @@ std::vector<GroupedTimes> run_grouped(std::vector<Plan> plans, const KernelSet& 
 
 void keep_faster_plan(CompiledModel::Impl& model, Program program, const CompileOptions& options,
                       const RememberChoice& remember) {
-    constexpr double kGain = 0.02;
     const std::string kMeasured = "measured", kDefault = "default";
     CompileOptions without = options;
     without.measure = false;
@@ -156,7 +155,7 @@ void keep_faster_plan(CompiledModel::Impl& model, Program program, const Compile
             race.add(plan, code_of(kernels, model.sources->target, options));
             race.add(model.plan, code_of(model.sources->kernels, model.sources->target, options));
             const std::vector<PlanTimes> times = race.run(false);
-            if (times[1].seconds < (1 - kGain) * times[0].seconds) chosen = kMeasured;
+            if (times[1].seconds < (1 - kWholeRunGain) * times[0].seconds) chosen = kMeasured;
             if (remember.keep) remember.keep(what, chosen);
         }
     } catch (const std::exception& e) {

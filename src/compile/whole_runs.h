@@ -12,8 +12,12 @@
 
 namespace tilewright {
 
-/// Runs plans of one model on CompileOptions::inputs, in turns, and returns medians. Refers to both arguments.
-RunPlans plan_runner(const CompiledModel::Impl& model, const CompileOptions& options);
+/// Runs plans of one model on CompileOptions::inputs, in turns, and returns medians. Refers to both arguments. Without
+/// `steps`, steps are not timed, and short runs are read several at a time.
+RunPlans plan_runner(const CompiledModel::Impl& model, const CompileOptions& options, bool steps = true);
+
+/// The share of its time that a plan's whole runs must save to replace the plan by estimates.
+constexpr double kWholeRunGain = 0.02;
 
 /// Returns the times of groupings of one program, from the times of their plans' steps, which `run` measures.
 std::vector<GroupedTimes> run_grouped(std::vector<Plan> plans, const KernelSet& kernels, const RunPlans& run);

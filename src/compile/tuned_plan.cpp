@@ -1,0 +1,87 @@
+#include "compile/tuned_plan.h"
+
+#include <fmt/format.h>
+
+#include "compile/measured_costs.h"
+#include "compile/planned_cost.h"
+#include "tune/measure.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr std::string_view kScheduler = "tune";
+
+std::string hash_text(std::string_view text) {
+    const Hash128 hash = structural_hash(text);
+    return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+}  // namespace
+
+ChoiceKey tuned_plan_key(const Program& program, const OrchestrateOptions& planning) {
+    const Target& target = planning.scheduling.target;
+    std::string text = planned_cost_text(planning) + "\n";
+    for (const auto& [name, range] : planning.ranges) text += fmt::format("dim {} {}\n", name, to_string(range));
+    text += print(program);
+    if (program.constants_in_memory) text += "constants in memory";
+    return {"model " + hash_text(text), target_key(target), std::string(kScheduler),
+            fmt::format("threads={}", target.workers)};
+}
+
+std::string plan_hash(const Plan& plan, const KernelSet& kernels) {
+    std::string text = plan.print();
+    for (const TileProgram& k : kernels.kernels()) text += print(k);
+    return hash_text(text);
+}
+
+// The record: "HASH PROPOSED INPUTS\n", then the schedules. Its estimate is the time of the default plan; the time of
+// the tuned one has a sample if it is kept.
+std::optional<TunedPlan> find_tuned_plan(const TuningDatabase& database, const ChoiceKey& key) {
+    const std::optional<Choice> choice = database.find(key);
+    if (!choice) return std::nullopt;
+    const std::string& text = choice->schedule;
+    const size_t line = text.find('\n'), proposed = text.find(' '), inputs = text.find(' ', proposed + 1);
+    if (line == std::string::npos || proposed > line || inputs > line) return std::nullopt;
+    auto schedules = TunedSchedules::parse(std::string_view(text).substr(line + 1));
+    if (!schedules) return std::nullopt;
+    TunedPlan out;
+    out.schedules = *std::move(schedules);
+    out.hash = text.substr(0, proposed);
+    out.proposed = text.substr(proposed + 1, inputs - proposed - 1);
+    out.inputs = text.substr(inputs + 1, line - inputs - 1);
+    out.initial = choice->estimate;
+    out.tuned = choice->seconds.value;
+    out.kept = choice->seconds.measured();
+    return out;
+}
+
+void keep_tuned_plan(TuningDatabase& database, const ChoiceKey& key, const TunedPlan& plan) {
+    Choice choice;
+    choice.key = key;
+    choice.schedule = fmt::format("{} {} {}\n{}", plan.hash, plan.proposed, plan.inputs, plan.schedules.print());
+    choice.estimate = plan.initial;
+    choice.seconds = {plan.tuned, 0, plan.kept ? 1 : 0};
+    database.insert(choice);
+}
+
+std::optional<TunedPlan> confirmed_plan(const CompileOptions& options, const ChoiceKey& key) {
+    const auto database = open_database(options);
+    auto plan = database ? find_tuned_plan(*database, key) : std::nullopt;
+    if (!plan && options.note)
+        options.note("no tuned plan of this model and these options is known; `tilewright tune` makes one");
+    return plan && plan->kept ? std::move(plan) : std::nullopt;
+}
+
+std::string tuned_plans_text(const TuningDatabase& database) {
+    const std::string here = target_key(host_target());
+    std::string text;
+    database.choices([&](const Choice& c) {
+        if (c.key.scheduler == kScheduler && c.key.target == here)
+            text += fmt::format("{} {} {} {}\n", c.key.stages, c.key.options, c.key.generator, hash_text(c.schedule));
+        return true;
+    });
+    return hash_text(text);
+}
+
+}  // namespace tilewright
