@@ -54,9 +54,14 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     o.layouts = layouts != "none";
     if (layouts == "joint") {
         o.joint.emplace();
-        o.joint->measure = layout_seconds > 0;
+        o.joint->measure = layout_seconds > 0 && !tuned;
         o.joint->measure_seconds = layout_seconds;
     }
+    if (tuned && (measure || o.scheduler == SchedulerKind::Search))
+        throw CLI::ValidationError("--tuned", "it measures nothing: leave out --measure and --scheduler search");
+    if (tuned && o.orchestrator == Orchestrator::Optimal)
+        throw CLI::ValidationError("--tuned", "plans of greedy orchestration are tuned: leave out --orchestrate");
+    o.tuned = tuned;
     o.measure = measure;
     o.measure_seconds = measure_seconds;
     if (!profile.empty() && o.orchestrator != Orchestrator::Optimal)
@@ -135,6 +140,9 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
                     fmt::format("time for measuring kernels with --measure ({:.0f}); afterwards estimates are used",
                                 o.measure_seconds))
         ->check(CLI::Range(0.0, 1e6));
+    command.add_flag("--tuned", o.tuned,
+                     "use the plan that `tilewright tune` has kept for this model, options and machine; nothing is "
+                     "measured, and without one the plan is the default one. With --layouts joint, layouts are those by estimates");
     command.add_option("--libraries", o.libraries,
                        "library kernels that are measured against generated ones: none, onednn, or "
                        "onednn=FILE (onednn, if it is installed)");
@@ -406,26 +414,6 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
 
 namespace {
 
-/// During its lifetime the first interrupt is recorded, and the second one ends the process.
-class Interrupts {
-  public:
-    Interrupts() {
-        seen_ = 0;
-        struct sigaction note {};
-        note.sa_handler = [](int) { seen_ = 1; };
-        note.sa_flags = static_cast<int>(SA_RESETHAND);
-        ::sigaction(SIGINT, &note, &before_);
-    }
-    ~Interrupts() { ::sigaction(SIGINT, &before_, nullptr); }
-    Interrupts(const Interrupts&) = delete;
-    Interrupts& operator=(const Interrupts&) = delete;
-    static bool seen() { return seen_ != 0; }
-
-  private:
-    static inline volatile std::sig_atomic_t seen_ = 0;
-    struct sigaction before_ {};
-};
-
 /// "measuring a kernel of 2 stages, estimated 31 us (12 of 40), 4 s left"
 std::string text_of(const OrchestrationProgress& p) {
     std::string text = p.total > 0 ? fmt::format("{} ({} of {})", p.what, p.done + 1, p.total) : p.what;
@@ -629,6 +617,28 @@ void add_json_option(CLI::App& command, std::string& path) {
 void write_json(const std::string& path, const std::string& text) {
     if (!path.empty()) write_file(path, {text, "\n"});
 }
+
+// --- interrupts
+
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+}  // namespace
+
+struct Interrupts::Before {
+    struct sigaction action {};
+};
+
+Interrupts::Interrupts() : before_(std::make_unique<Before>()) {
+    interrupted = 0;
+    struct sigaction note {};
+    note.sa_handler = [](int) { interrupted = 1; };
+    note.sa_flags = static_cast<int>(SA_RESETHAND);
+    ::sigaction(SIGINT, &note, &before_->action);
+}
+Interrupts::~Interrupts() { ::sigaction(SIGINT, &before_->action, nullptr); }
+bool Interrupts::seen() { return interrupted != 0; }
 
 // --- progress
 

@@ -27,6 +27,7 @@ struct SchedulerOptions {
     double layout_seconds = joint::Options().measure_seconds;
     bool measure = false;
     double measure_seconds = CompileOptions().measure_seconds;
+    bool tuned = false;
     size_t piece_nodes = OptimalOptions().piece_nodes, kernel_nodes = OptimalOptions().kernel_nodes,
            most_sets = OptimalOptions().most_sets, most_outputs = OptimalOptions().most_outputs;
     double blp_seconds = OptimalOptions().seconds;
@@ -151,6 +152,20 @@ void add_tolerance_options(CLI::App& command, ToleranceOptions& o);
 /// matrix instructions (2^-11 for tf32 and f16, 2^-8 for bf16 and auto) or of the model's own types, plus the error of
 /// f32.
 double default_tolerance(const std::string& precision, const Program& program);
+
+/// During its lifetime the first interrupt is recorded, and the second one ends the process.
+class Interrupts {
+  public:
+    Interrupts();
+    ~Interrupts();
+    Interrupts(const Interrupts&) = delete;
+    Interrupts& operator=(const Interrupts&) = delete;
+    static bool seen();
+
+  private:
+    struct Before;
+    std::unique_ptr<Before> before_;
+};
 
 /// --json; empty: not requested.
 void add_json_option(CLI::App& command, std::string& path);
