@@ -12,9 +12,12 @@
 #include "compile/pipeline.h"
 #include "compile/tuned_plan.h"
 #include "compile/whole_runs.h"
+#include "cost/annotate_options.h"
 #include "model/compiled_model.h"
 #include "model/model_sources.h"
+#include "orchestrate/dynamic/ways.h"
 #include "orchestrate/schedules.h"
+#include "tile/annotate/annotate.h"
 
 namespace tilewright {
 
@@ -53,6 +56,15 @@ std::vector<std::string> keys_of_steps(const Plan& plan, const std::vector<std::
         out.push_back(call != nullptr ? called[next++] : "");
     }
     return next == called.size() ? out : std::vector<std::string>();
+}
+
+/// Counts the calls of a plan and its bodies by the kernel's text.
+void count_calls(const Plan& plan, const KernelSet& kernels, std::map<std::string, size_t>& counts) {
+    for (const Step& step : plan.steps) {
+        if (const auto* call = std::get_if<KernelCall>(&step.what))
+            ++counts[print_without_names(kernels.kernels()[call->kernel])];
+        for (const auto& body : step.bodies) count_calls(*body, kernels, counts);
+    }
 }
 
 /// Seconds of a run by key.
@@ -100,7 +112,7 @@ class PlanTuning {
                                                    task.asked += first_plan_ ? 1 : 0;
                                                    return;
                                                }
-                                               ++task.calls;
+                                               if (task.calls++ == 0) texts_[m.key] = text_in_plan(m.schedule.program);
                                                called_.push_back(m.key);
                                            });
     }
@@ -109,11 +121,28 @@ class PlanTuning {
     PlannedKernels plan(KernelSet& kernels, const std::shared_ptr<Schedules>& schedules) {
         for (auto& [key, task] : tasks_) task.calls = 0;
         called_.clear();
+        texts_.clear();
         OrchestrateOptions planning = given_.planning;
         planning.schedules = schedules;
         PlannedKernels out{plan_program(given_.program, kernels, planning), {}};
         out.keys = keys_of_steps(out.plan, called_);
+        // Of kernels that were planned for samples of sizes, only some are in the ways of the merged plan.
+        std::map<std::string, size_t> counts;
+        count_calls(out.plan, kernels, counts);
+        for (auto& [key, task] : tasks_) task.calls = 0;
+        for (const std::string& key : called_) {
+            size_t& left = counts[texts_.at(key)];
+            if (left == 0) continue;
+            ++tasks_.at(key).calls;
+            --left;
+        }
         return out;
+    }
+
+    /// A schedule as the later passes leave it.
+    std::string text_in_plan(TileProgram program) const {
+        dynamic::drop_unneeded_bounds(program);
+        return print_without_names(annotate(std::move(program), annotate_options(given_.planning.scheduling.target)));
     }
 
     Task& task_of(const Schedules::Made& m) {
@@ -353,11 +382,12 @@ class PlanTuning {
     const std::shared_ptr<TuningDatabase> database_;
     const MeasureTrials measure_;
     const double begin_;
-    std::map<std::string, Task> tasks_;  ///< by key
-    std::vector<std::string> called_;    ///< keys of the kernels that the last plan calls
-    std::vector<std::string> order_;     ///< keys, in the order in which the planner made them
-    bool first_plan_ = true;             ///< it is the default one
-    std::optional<TunedPlan> earlier_;   ///< of an earlier tuning
+    std::map<std::string, Task> tasks_;         ///< by key
+    std::map<std::string, std::string> texts_;  ///< by key, of the kernels that the last plan's passes planned
+    std::vector<std::string> called_;           ///< keys of the kernels that the last plan calls
+    std::vector<std::string> order_;            ///< keys, in the order in which the planner made them
+    bool first_plan_ = true;                    ///< it is the default one
+    std::optional<TunedPlan> earlier_;          ///< of an earlier tuning
     TuneReport report_;
     size_t tried_ = 0;
     size_t rounds_ = 0;     ///< in which something ran

@@ -95,6 +95,7 @@ class TunePlan : public testing::Test {
         o.threads = 1;
         o.machine = generic_target(VectorIsa::avx2);
         o.database = folder / "tuning.db";
+        o.ranges = ranges;
         o.note = [this](const std::string& text) { notes += text + "\n"; };
         o.warn = o.note;
         return o;
@@ -112,6 +113,7 @@ class TunePlan : public testing::Test {
     static std::string text(const CompiledModel& m) { return m.dump("plan") + m.dump("tiles"); }
 
     const TemporaryFolder folder;
+    std::map<std::string, DimRange> ranges;
     Times times;
     TunePlanOptions tune;
     TuneReport report;
@@ -389,6 +391,27 @@ TEST_F(TunePlan, kernels_of_dynamic_sizes_are_tuned_at_the_assumed_ones) {
         for (int64_t i = 0; i < w.count(); ++i) w.set(i, static_cast<double>(i % 7) - 3);
         EXPECT_LE(largest_difference(interpret(dynamic, {x, w}), Session(tuned, 1).run({x, w})), 1e-3);
     }
+}
+
+TEST_F(TunePlan, calls_are_those_of_the_plan_that_samples_were_merged_to) {
+    const Program dynamic = parse_program(R"(program t {
+  input x: f32[$n, 128]
+  input w: f32[128, 256]
+  y: f32[$n, 256] = [$n, 256] sum(i2 < 128) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  output y
+})");
+    ranges["n"] = parse_dim_range("1..512:1,8,128");
+    const auto usual = compile_program(dynamic, options());
+    size_t calls = 0;
+    for (const Step& s : usual->plan().steps) calls += std::holds_alternative<KernelCall>(s.what) ? 1 : 0;
+    const auto tuned = tuned_model(dynamic);
+    size_t reported = 0;
+    for (const TuneReport::Kernel& k : report.kernels) {
+        reported += k.calls;
+        EXPECT_TRUE(k.calls > 0 || k.tuned_calls > 0);
+    }
+    EXPECT_EQ(reported, calls);
+    EXPECT_EQ(text(true, dynamic), text(*tuned));
 }
 
 TEST_F(TunePlan, kernels_that_cannot_be_measured_keep_their_schedules) {
