@@ -3,6 +3,7 @@
 
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/shared_object.h"
+#include "backend/cpu/shared_object_view.h"
 #include "base/error.h"
 
 namespace tilewright::cpu {
@@ -31,5 +32,6 @@ std::string print_assembly(const TileProgram&, const Target&) { refuse(); }
 void link_shared_object(const SharedObject&, const std::string&) { refuse(); }
 std::string linked_shared_object(const SharedObject&) { refuse(); }
 void write_archive(const SharedObject&, const std::string&) { refuse(); }
+SharedObjectView view_shared_object(std::string_view, std::string_view, uint32_t) { refuse(); }
 
 }  // namespace tilewright::cpu
