@@ -149,7 +149,9 @@ class GemmChains {
         // The chain has at least the arithmetic of its kernels. It is pruned where that is nearly all of their time.
         if (schedules_.costs().lower_bound(m.body.stages) > kPruned * m.apart)
             return FusionRefusal{"a GEMM chain would save nothing even at its lower bound"};
-        const auto& fused = schedules_.estimated_chain(m.body, m.apart);
+        // A chain of one task may still become as many times faster as there are workers, by split-K.
+        const double replaces = m.apart * schedules_.how().target.tasks_at_a_time();
+        const auto& fused = schedules_.estimated_chain(m.body, replaces);
         if (!fused) return FusionRefusal{"the GEMM chain has no schedule, or none that is nearly as fast"};
         m.promise -= fused->seconds + kKernelSeconds;
         m.inside = inside;
