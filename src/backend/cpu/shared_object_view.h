@@ -21,9 +21,9 @@ struct SharedObjectView {
     std::string_view weights;  ///< at any alignment
 };
 
-/// `file`: the whole of a shared object or an archive. The table is the exported data that begins with `magic`, for one
-/// with another ABI version than `abi` only `arch` and `abi` are read. Throws ModelError with what is wrong, without
-/// the file's name: there is no table, or a part lies outside of the file.
+/// `file`: the whole of a shared object or an archive. Its table is the exported data that begins with `magic`. Where
+/// the table has another ABI version than `abi`, only `arch` and `abi` are set. Throws ModelError with what is wrong,
+/// without the file's name: there is no table, or a part lies outside of the file.
 SharedObjectView view_shared_object(std::string_view file, std::string_view magic, uint32_t abi);
 
 }  // namespace tilewright::cpu
