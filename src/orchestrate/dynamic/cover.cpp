@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "base/error.h"
 
@@ -32,20 +33,24 @@ class Votes {
         Cover out;
         out.votes = k;
         while (std::find(covered.begin(), covered.end(), false) != covered.end()) {
-            size_t best = 0;
-            double most = -1;
+            std::optional<size_t> best;
+            double most = 0;
             for (size_t w = 0; w < seconds_.size(); ++w) {
+                bool votes_anew = false;  // a gain may be 0: weights and times of empty kernels are
                 double gain = 0;
-                for (size_t s = 0; s < covered.size(); ++s)
-                    if (votes[w][s] && !covered[s]) gain += weights_[s] * best_[s] / seconds_[w][s];
-                gain /= code_[w];
-                if (gain > most * (1 + 1e-12)) {
-                    most = gain;
-                    best = w;
+                for (size_t s = 0; s < covered.size(); ++s) {
+                    if (!votes[w][s] || covered[s]) continue;
+                    votes_anew = true;
+                    gain += weights_[s] * (seconds_[w][s] == best_[s] ? 1 : best_[s] / seconds_[w][s]);
                 }
+                gain /= code_[w];
+                if (!votes_anew || (best && gain <= most * (1 + 1e-12))) continue;
+                most = gain;
+                best = w;
             }
-            for (size_t s = 0; s < covered.size(); ++s) covered[s] = covered[s] || votes[best][s];
-            out.ways.push_back(best);
+            TW_CHECK(best, "no way votes for a sample");
+            for (size_t s = 0; s < covered.size(); ++s) covered[s] = covered[s] || votes[*best][s];
+            out.ways.push_back(*best);
         }
         std::sort(out.ways.begin(), out.ways.end());
         measure(out);

@@ -40,6 +40,16 @@ TEST(Cover, AnIllegalWayGetsNoVote) {
     EXPECT_THAT(cover_samples({{1, kNever}, {2, 2}}, {1, 1}, {1, 1}).ways, ElementsAre(0, 1));
 }
 
+TEST(Cover, ASampleThatTakesNoTimeIsCovered) {
+    // Of a sample with an empty tensor, only the second way takes 0 s.
+    EXPECT_THAT(cover_samples({{1, 1}, {2, 0}}, {1, 1}, {1, 1}).ways, ElementsAre(0, 1));
+    EXPECT_THAT(cover_samples({{1, 0}, {1, 0}}, {1, 1}, {1, 1}).ways, ElementsAre(0));
+}
+
+TEST(Cover, ASampleWithoutWeightIsCovered) {
+    EXPECT_THAT(cover_samples({{1, 9}, {9, 1}}, {1, 0}, {1, 1}).ways, ElementsAre(0, 1));
+}
+
 TEST(Cover, OfEquallyFastWaysTheSmallerCodeIsKept) {
     EXPECT_THAT(cover_samples({{1, 1}, {1.001, 1.001}}, {1, 1}, {4, 1}).ways, ElementsAre(1));
 }
