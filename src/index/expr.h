@@ -124,6 +124,9 @@ struct Linear {
     Expr coefficient, rest;
 };
 std::optional<Linear> linear_in(Expr e, Var v);
+/// The coefficients that linear_in has for axis(0) to axis(axes - 1), in one pass.
+///     24*i0 + 3*i1 + i2 // 2, 3 axes  ->  24, 3, nothing
+std::vector<std::optional<Expr>> axis_coefficients(Expr e, size_t axes);
 
 /// Inclusive bounds of axes and loads, as expressions over symbols and scalars. Missing entries are unbounded.
 struct Interval {

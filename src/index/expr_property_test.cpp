@@ -214,6 +214,18 @@ TEST(ExprProperty, LinearPartsAddUpToTheWhole) {
     });
 }
 
+TEST(ExprProperty, CoefficientsOfAxesAreThoseOfLinearParts) {
+    check_seeds([](Choice& choose) {
+        const Expr e = random_tree(choose, {}, 4)->expr();
+        const auto coefficients = axis_coefficients(e, 4);
+        for (uint32_t a = 0; a < 4; ++a) {
+            const auto parts = linear_in(e, {VarKind::Axis, a});
+            RC_ASSERT(parts.has_value() == coefficients[a].has_value());
+            if (parts) RC_ASSERT(parts->coefficient == *coefficients[a]);
+        }
+    });
+}
+
 TEST(ExprProperty, DivisionAndRemainderOfNumbersBelongTogether) {
     EXPECT_TRUE(rc::check([](int64_t a, int64_t b) {
         RC_PRE(b != 0 && a != INT64_MIN);

@@ -3,6 +3,7 @@
 #include "index/expr.h"
 #include "index/axes_test.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -158,6 +159,13 @@ TEST(Expr, LinearPartsExistOnlyOutsideAtoms) {
     EXPECT_EQ(parts->rest, i1 + 3);
     EXPECT_FALSE(linear_in(floor_div(i0, 2), *i0.as_var()).has_value());
     EXPECT_FALSE(linear_in(i0 * i0, *i0.as_var()).has_value());
+}
+
+TEST(Expr, CoefficientsOfAxes) {
+    using testing::ElementsAre, testing::Optional;
+    EXPECT_THAT(axis_coefficients(i0 * n * 2 + i0 + i1 * 3 + floor_div(axis(2), 2) + axis(5), 4),
+                ElementsAre(Optional(n * 2 + 1), Optional(Expr(3)), std::nullopt, Optional(Expr(0))));
+    EXPECT_THAT(axis_coefficients(i0 * i0 + i1 * i0 + i1, 2), ElementsAre(std::nullopt, Optional(i0 + 1)));
 }
 
 TEST(Expr, EvaluationNamesAMissingVariable) {

@@ -79,6 +79,43 @@ std::optional<Linear> linear_in(Expr e, Var v) {
     return Linear{make(with_constant, std::move(with)), make(e.constant(), std::move(without))};
 }
 
+std::vector<std::optional<Expr>> axis_coefficients(Expr e, size_t axes) {
+    struct Sum {
+        bool linear = true;
+        int64_t constant = 0;
+        std::vector<Term> terms;
+    };
+    std::vector<Sum> sums(axes);
+    const auto is_axis = [&](Var v) { return v.kind == VarKind::Axis && v.id < axes; };
+    const auto hides = [&](Var v) {
+        if (is_axis(v)) sums[v.id].linear = false;
+    };
+    for (const Term& t : e.terms())
+        for (size_t k = 0; k < t.atoms.size(); ++k) {
+            const Atom& a = *t.atoms[k];
+            if (a.kind != Atom::Kind::Var) {
+                visit_vars(a.a, hides);
+                visit_vars(a.b, hides);
+                continue;
+            }
+            if (!is_axis(a.var)) continue;
+            Sum& sum = sums[a.var.id];
+            if (t.atoms.size() == 1) {
+                sum.constant = checked_add(sum.constant, t.coefficient);
+                continue;
+            }
+            Term rest = t;
+            rest.atoms.erase(rest.atoms.begin() + static_cast<std::ptrdiff_t>(k));
+            for (const Atom* other : rest.atoms)
+                if (other->kind == Atom::Kind::Var && other->var == a.var) sum.linear = false;
+            sum.terms.push_back(std::move(rest));
+        }
+    std::vector<std::optional<Expr>> out(axes);
+    for (size_t k = 0; k < axes; ++k)
+        if (sums[k].linear) out[k] = make(sums[k].constant, std::move(sums[k].terms));
+    return out;
+}
+
 Ranges Ranges::of_extents(std::span<const Expr> extents) {
     Ranges r;
     for (Expr e : extents) r.axes.push_back({Expr(0), e - 1});

@@ -52,11 +52,11 @@ void LibraryWalks::add(ValueId value, const std::vector<Expr>& index, bool const
     if (constant) {
         t.places = places_of(offset);
     } else {
+        const auto coefficients = axis_coefficients(offset, extents_.size());
         for (size_t a = 0; a < extents_.size(); ++a) {
-            const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(a)});
-            const bool plain = linear && linear->coefficient.is_constant();
+            const bool plain = coefficients[a] && coefficients[a]->is_constant();
             if (!plain && extents_[a] > 1) throw Refusal{"a tensor without constant strides"};
-            t.strides.push_back(plain ? linear->coefficient.constant() : 0);
+            t.strides.push_back(plain ? coefficients[a]->constant() : 0);
         }
     }
     t.origin = evaluate(offset, Env{std::vector<int64_t>(extents_.size(), 0), {}, nullptr});

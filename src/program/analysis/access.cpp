@@ -78,14 +78,9 @@ Expr row_major_offset(std::span<const Expr> shape, std::span<const Expr> index) 
 std::vector<std::optional<Expr>> axis_strides(const Program& stages, const TensorExpr& expr, ValueId value,
                                               std::span<const Expr> index) {
     const Expr offset = simplify(row_major_offset(stages.values[value].shape, index), expr.ranges());
-    std::vector<std::optional<Expr>> out;
-    for (size_t a = 0; a < expr.extents.size(); ++a) {
-        const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(a)});
-        if (linear && is_uniform(linear->coefficient))
-            out.push_back(linear->coefficient);
-        else
-            out.push_back(std::nullopt);
-    }
+    std::vector<std::optional<Expr>> out = axis_coefficients(offset, expr.extents.size());
+    for (auto& stride : out)
+        if (stride && !is_uniform(*stride)) stride.reset();
     return out;
 }
 

@@ -46,7 +46,7 @@ bool plane_exceeds_l2(const OperandWalks& w, size_t vector) {
     std::vector<int64_t> plane;
     auto bytes = static_cast<double>(byte_size(w.out_type));
     for (size_t a = 0; a < w.axes(); ++a) {
-        const bool counts = a == vector || a >= w.e.spatial || slides(w.stages, w.e, a);
+        const bool counts = a == vector || a >= w.e.spatial || w.slides(a);
         plane.push_back(counts ? w.extent(a) : 1);
         if (a < w.e.spatial) bytes *= static_cast<double>(plane.back());
     }

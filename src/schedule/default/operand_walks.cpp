@@ -102,21 +102,35 @@ bool panel_collides(const Program& stages, const TensorExpr& e, const OperandWal
     return false;
 }
 
-bool slides(const Program& stages, const TensorExpr& e, size_t a) {
-    for (const Access& access : e.accesses) {
-        const auto steps = axis_strides(stages, e, access.value, access.index);
-        for (size_t r = e.spatial; r < e.extents.size(); ++r) {
-            if (steps[a] && steps[r] && steps[a]->is_constant() && steps[r]->is_constant()) {
-                const int64_t step = std::abs(steps[a]->constant()), inner = std::abs(steps[r]->constant());
-                if (step > 0 && inner > 0 && step % inner == 0 && step / inner < guessed_extent(stages, e.extents[r]))
-                    return true;
-                continue;
-            }
-            for (const Expr& i : access.index)
-                if (index_uses({&i, 1}, a) && index_uses({&i, 1}, r)) return true;
+namespace {
+
+bool slides_over(const Program& stages, const TensorExpr& e, const Access& access,
+                 const std::vector<std::optional<Expr>>& steps, size_t a) {
+    for (size_t r = e.spatial; r < e.extents.size(); ++r) {
+        if (steps[a] && steps[r] && steps[a]->is_constant() && steps[r]->is_constant()) {
+            const int64_t step = std::abs(steps[a]->constant()), inner = std::abs(steps[r]->constant());
+            if (step > 0 && inner > 0 && step % inner == 0 && step / inner < guessed_extent(stages, e.extents[r]))
+                return true;
+            continue;
         }
+        for (const Expr& i : access.index)
+            if (index_uses({&i, 1}, a) && index_uses({&i, 1}, r)) return true;
     }
     return false;
+}
+
+}  // namespace
+
+bool OperandWalks::slides(size_t a) const {
+    for (size_t k = 0; k < e.accesses.size(); ++k)
+        if (slides_over(stages, e, e.accesses[k], walks[k].strides, a)) return true;
+    return false;
+}
+
+bool slides(const Program& stages, const TensorExpr& e, size_t a) {
+    return std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& access) {
+        return slides_over(stages, e, access, axis_strides(stages, e, access.value, access.index), a);
+    });
 }
 
 }  // namespace tilewright

@@ -58,6 +58,8 @@ struct OperandWalks {
     double sum_points() const;
     /// Whether the axis is so short that vectors would be mostly empty.
     bool too_short_for_lanes(size_t a) const;
+    /// `slides` of default_schedule.h.
+    bool slides(size_t a) const;
     /// Whether an operand of the body varies along the vector axis but not along `a`: its vectors serve all rows of a
     /// tile.
     bool reused_along(size_t a, size_t vector) const;

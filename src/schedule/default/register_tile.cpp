@@ -115,11 +115,11 @@ void tile_reduction(const OperandWalks& w, StageChoice& choice) {
         if (wide > 1) micro.registers[vector] = w.target.micro_lanes() * choose_rows(wide, kSummedVectors);
         return;
     }
-    const bool vectors_slide = slides(w.stages, w.e, vector);  // no sliding along contiguous channels
+    const bool vectors_slide = w.slides(vector);  // no sliding along contiguous channels
     micro.registers[*along] = choose_rows(w.extent(*along), most_window_rows(w, *along, vectors_slide));
     // Windows that slide over two axes: windows of two rows share input rows and weights.
     for (size_t a = *along; a-- > 0;)
-        if (a != vector && slides(w.stages, w.e, a) && slides(w.stages, w.e, *along)) {
+        if (a != vector && w.slides(a) && w.slides(*along)) {
             micro.registers[a] = std::min<int64_t>(2, w.extent(a));
             choice.windows = a;
             break;
