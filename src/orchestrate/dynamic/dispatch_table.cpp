@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/parallel.h"
 
 namespace tilewright::dynamic {
 
@@ -33,16 +34,16 @@ class TableMaker {
     }
 
     std::vector<uint32_t> table() const {
-        std::vector<uint32_t> out;
-        std::vector<size_t> at(grid_.size(), 0);
         size_t cells = 1;
         for (const GridAxis& a : grid_) cells *= a.sizes.size();
-        for (size_t n = 0; n < cells; ++n) {
+        std::vector<uint32_t> out(cells);
+        parallel_for(cells, [&](size_t n) {
             Bindings sizes;
-            for (size_t k = 0; k < grid_.size(); ++k) sizes.emplace(grid_[k].symbol, grid_[k].sizes[at[k]]);
-            out.push_back(fastest(sizes));
-            for (size_t k = grid_.size(); k-- > 0 && ++at[k] == grid_[k].sizes.size();) at[k] = 0;
-        }
+            size_t rest = n;
+            for (size_t k = grid_.size(); k-- > 0; rest /= grid_[k].sizes.size())
+                sizes.emplace(grid_[k].symbol, grid_[k].sizes[rest % grid_[k].sizes.size()]);
+            out[n] = fastest(sizes);
+        });
         return out;
     }
 

@@ -22,9 +22,9 @@ struct GridAxis {
 std::vector<GridAxis> dispatch_grid(const std::vector<Var>& symbols, const std::vector<SizeSample>& samples,
                                     const std::map<Var, int64_t>& most);
 
-/// Compares the ways at the points of the grid. `seconds(way, sizes)`: infinite where the way is illegal. Between two
-/// neighbours with different ways the cut is where the faster one changes (one symbol), or their geometric mean.
-/// `needs` and `otherwise`: those of the result.
+/// Compares the ways at the points of the grid. `seconds(way, sizes)`: infinite where the way is illegal, called by
+/// several threads. Between two neighbours with different ways the cut is where the faster one changes (one symbol), or
+/// their geometric mean. `needs` and `otherwise`: those of the result.
 Dispatch dispatch_table(const std::vector<GridAxis>& grid, std::vector<std::vector<Expr>> needs, uint32_t otherwise,
                         const std::function<double(uint32_t way, const Bindings& sizes)>& seconds);
 

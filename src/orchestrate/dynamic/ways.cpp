@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "base/union_find.h"
 #include "orchestrate/dynamic/dispatch_table.h"
 #include "program/transform/substitute.h"
@@ -288,8 +289,8 @@ class Merger {
         std::vector<double> weights, code;
         for (const SizeSample& s : samples) weights.push_back(s.weight);
         for (const Way& w : ways) {
-            table.emplace_back();
-            for (const SizeSample& s : samples) table.back().push_back(seconds(w, s.sizes));
+            table.emplace_back(samples.size());
+            parallel_for(samples.size(), [&](size_t s) { table.back()[s] = seconds(w, samples[s].sizes); });
             // Text grows with the code that it becomes.
             code.push_back(1 + 1e-5 * static_cast<double>(w.text.size()));
         }

@@ -30,7 +30,7 @@ struct PlannedWay {
 struct MergeOptions {
     std::vector<SizeSample> samples;
     CoverLimits limits;
-    /// Seconds of the kernel at these sizes, its launch included.
+    /// Seconds of the kernel at these sizes, its launch included. Called by several threads.
     std::function<double(const TileProgram&, const Bindings&)> seconds;
 };
 

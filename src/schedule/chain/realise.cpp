@@ -161,13 +161,7 @@ class Tree {
     Compute compute(PrimitiveId s) {
         Compute out;
         out.stage = s;
-        if (known_ == nullptr) {
-            note(out, choose(s));
-            return out;
-        }
-        const auto [found, fresh] = known_->try_emplace(choice_key(s));
-        if (fresh) found->second = choose(s);
-        note(out, found->second);
+        note(out, known_ == nullptr ? choose(s) : known_->of(choice_key(s), [&] { return choose(s); }));
         return out;
     }
     void note(Compute& out, const StageChoice& choice) {
@@ -357,6 +351,21 @@ class Tree {
 };
 
 }  // namespace
+
+StageChoice StageChoices::of(const std::vector<int64_t>& key, const std::function<StageChoice()>& choose) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = known_.find(key); found != known_.end()) return found->second;
+    }
+    StageChoice choice = choose();  // threads may make the same choice twice, but do not wait for each other
+    const std::lock_guard lock(mutex_);
+    return known_.try_emplace(key, std::move(choice)).first->second;
+}
+
+size_t StageChoices::size() const {
+    const std::lock_guard lock(mutex_);
+    return known_.size();
+}
 
 std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target,
                                    StageChoices* known) {

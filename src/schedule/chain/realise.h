@@ -6,7 +6,9 @@
 // outward. A Load is a copy only where the operand must be packed for the vectors. It stands in the outermost loop at
 // which the copy fits a third of L2. Other operands are read through the caches, which the estimate includes.
 
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -22,8 +24,17 @@ struct Candidate {
 };
 
 /// The micro-kernels of stages, by what decides about them: the stage, its extents in a tile, and the sizes of buffers
-/// that it reads or writes. Candidates of one chain agree in most of them.
-using StageChoices = std::map<std::vector<int64_t>, StageChoice>;
+/// that it reads or writes. Candidates of one chain agree in most of them. May be used by several threads.
+class StageChoices {
+  public:
+    /// The choice of this key: `choose()` the first time.
+    StageChoice of(const std::vector<int64_t>& key, const std::function<StageChoice()>& choose);
+    size_t size() const;
+
+  private:
+    mutable std::mutex mutex_;
+    std::map<std::vector<int64_t>, StageChoice> known_;
+};
 
 /// Nothing where the tree would not compute the stages: a sum over a tiled axis that cannot be rescaled when its online
 /// maximum changes, or a value that is read whole before it is complete. `known`: the choices for earlier candidates of

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
+#include "base/parallel.h"
 #include "base/random.h"
 
 namespace tilewright::chain {
@@ -129,6 +131,7 @@ class Search {
 
     bool hopeless(const std::vector<Candidate>& population) {
         double best = std::numeric_limits<double>::infinity();
+        if (o_.replaces < best) look_at({population.data(), std::min(population.size(), kLook)});
         for (size_t k = 0; k < population.size() && k < kLook && best > kHopeless * o_.replaces; ++k)
             if (const Entry* e = estimate_of(population[k])) best = std::min(best, e->found.estimate);
         return best > kHopeless * o_.replaces;
@@ -141,6 +144,7 @@ class Search {
         int generation = 0;
         while (generation++ < most) {
             std::vector<const Entry*> ranked;
+            look_at(population);
             for (const Candidate& k : population)
                 if (const Entry* e = estimate_of(k)) ranked.push_back(e);
             std::stable_sort(ranked.begin(), ranked.end(),
@@ -190,21 +194,39 @@ class Search {
         }
     }
 
+    /// Realises and estimates the candidates that are new, on all processors.
+    void look_at(std::span<const Candidate> candidates) {
+        std::vector<std::pair<const Candidate, Entry>*> fresh;
+        for (const Candidate& k : candidates)
+            if (const auto [it, is_new] = seen_.try_emplace(k); is_new) fresh.push_back(&*it);
+        std::vector<std::optional<TileProgram>> programs(fresh.size());
+        std::vector<std::string> texts(fresh.size());
+        parallel_for(fresh.size(), [&](size_t i) {
+            programs[i] = ways_.realise(fresh[i]->first);
+            if (programs[i]) texts[i] = print(*programs[i]);
+        });
+        std::vector<size_t> different;
+        for (size_t i = 0; i < fresh.size(); ++i) {
+            if (!programs[i]) continue;
+            // Loops of one step are removed: mn(k,h) with the whole of h is mnhk.
+            Entry& e = fresh[i]->second;
+            e.same = by_text_.try_emplace(std::move(texts[i]), &e).first->second;
+            if (e.same == &e) different.push_back(i);
+        }
+        parallel_for(different.size(), [&](size_t j) {
+            auto& [k, e] = *fresh[different[j]];
+            TileProgram& program = *programs[different[j]];
+            e.legal = true;
+            e.found.seconds = e.found.estimate = ways_.costs->estimate(program);
+            e.found.program = std::move(program);
+            e.found.candidate = k;
+        });
+    }
+
     const Entry* estimate_of(const Candidate& k) {
-        const auto [it, fresh] = seen_.try_emplace(k);
-        Entry& e = it->second;
-        if (fresh)
-            if (auto program = ways_.realise(k)) {
-                // Loops of one step are removed: mn(k,h) with the whole of h is mnhk.
-                e.same = by_text_.try_emplace(print(*program), &e).first->second;
-                if (e.same != &e) return e.same->legal ? e.same : nullptr;
-                e.legal = true;
-                e.found.estimate = ways_.costs->estimate(*program);
-                e.found.seconds = e.found.estimate;
-                e.found.program = std::move(*program);
-                e.found.candidate = k;
-            }
-        return e.same && e.same->legal ? e.same : nullptr;
+        look_at({&k, 1});
+        const Entry* same = seen_.at(k).same;
+        return same != nullptr && same->legal ? same : nullptr;
     }
 
     /// The minimum time of these candidates.

@@ -54,8 +54,9 @@ struct Ways {
     std::vector<int64_t> also;
     /// Threads that share the blocks. Sizes include multiples of row_unit that divide rows evenly among them.
     int threads = 1;
-    std::function<std::optional<TileProgram>(const Candidate&)> realise;  ///< nothing: the candidate is illegal
-    const KernelCosts* costs = nullptr;                                   ///< estimates, and measures where it can
+    /// Nothing: the candidate is illegal. Called by several threads.
+    std::function<std::optional<TileProgram>(const Candidate&)> realise;
+    const KernelCosts* costs = nullptr;  ///< estimates, and measures where it can
 };
 /// Runs the search. It is deterministic in the seed where nothing is measured.
 SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& options = {});
