@@ -1,23 +1,14 @@
-#include <llvm/Analysis/CGSCCPassManager.h>
-#include <llvm/Analysis/LoopAnalysisManager.h>
 #include <llvm/Bitcode/BitcodeWriter.h>
 #include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
-#include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/SHA256.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
-#include <llvm/Transforms/InstCombine/InstCombine.h>
-#include <llvm/Transforms/Scalar/EarlyCSE.h>
-#include <llvm/Transforms/Scalar/LICM.h>
-#include <llvm/Transforms/Scalar/LoopPassManager.h>
-#include <llvm/Transforms/Scalar/SROA.h>
-#include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include <atomic>
 #include <charconv>
@@ -27,6 +18,7 @@
 #include "backend/cpu/guarded.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/kernel_emitter.h"
+#include "backend/cpu/optimize.h"
 #include "base/build_id.h"
 #include "base/error.h"
 
@@ -66,9 +58,6 @@ T unwrap(llvm::Expected<T> e) {
     return static_cast<T&&>(*e);
 }
 
-/// Version of target_machine and optimize; a change invalidates cached code.
-constexpr int kPasses = 1;
-
 bool of_this_architecture(const LlvmCpu& cpu) { return llvm::Triple(cpu.triple).getArchName().str() == kHostArch; }
 
 std::unique_ptr<llvm::TargetMachine> target_machine(const LlvmCpu& cpu) {
@@ -84,31 +73,6 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const LlvmCpu& cpu) {
                                                                              llvm::CodeGenOptLevel::Default, true));
     if (machine == nullptr) throw RuntimeError("no code generator for cpu " + cpu.name);
     return machine;
-}
-
-/// The generator already chose tiles, vectors and unrolling: only clean-up is left.
-void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
-    llvm::LoopAnalysisManager lam;
-    llvm::FunctionAnalysisManager fam;
-    llvm::CGSCCAnalysisManager cgam;
-    llvm::ModuleAnalysisManager mam;
-    llvm::PassBuilder builder(&machine);
-    builder.registerModuleAnalyses(mam);
-    builder.registerCGSCCAnalyses(cgam);
-    builder.registerFunctionAnalyses(fam);
-    builder.registerLoopAnalyses(lam);
-    builder.crossRegisterProxies(lam, fam, cgam, mam);
-    llvm::FunctionPassManager fpm;
-    fpm.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
-    fpm.addPass(llvm::EarlyCSEPass(true));
-    fpm.addPass(llvm::InstCombinePass());
-    fpm.addPass(llvm::SimplifyCFGPass());
-    fpm.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
-    fpm.addPass(llvm::EarlyCSEPass(true));
-    fpm.addPass(llvm::InstCombinePass());
-    fpm.addPass(llvm::SimplifyCFGPass());
-    for (llvm::Function& f : module)
-        if (!f.isDeclaration()) fpm.run(f, fam);
 }
 
 struct Emitted {
@@ -180,6 +144,7 @@ Emitted emit(const TileProgram& program, const Target& target, llvm::TargetMachi
     Emitted out;
     out.context = std::make_unique<llvm::LLVMContext>();
     out.context->setDiscardValueNames(!names);
+    out.context->setOptPassGate(without_strength_reduction());
     out.module = std::make_unique<llvm::Module>(kSymbol, *out.context);
     out.module->setDataLayout(machine.createDataLayout());
     out.module->setTargetTriple(llvm_cpu(target).triple);

@@ -69,8 +69,8 @@ struct StageJob {
 void emit_stage(llvm::IRBuilder<>& builder, const ExprEmitter& vars, const StageJob& job);
 
 /// Emits for (iv = lo; iv < hi; iv += step) body(iv), or body(lo) alone if there is exactly one iteration at compile
-/// time.
+/// time. `tail`: the loop is marked by mark_tail_loop.
 void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t step,
-               const std::function<void(llvm::Value*)>& body, const char* name);
+               const std::function<void(llvm::Value*)>& body, const char* name, bool tail = false);
 
 }  // namespace tilewright::cpu

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 
+#include "backend/cpu/optimize.h"
 #include "tile/cuts.h"
 
 namespace tilewright::cpu {
 
 void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t step,
-               const std::function<void(llvm::Value*)>& body, const char* name) {
+               const std::function<void(llvm::Value*)>& body, const char* name, bool tail) {
     auto* const_lo = llvm::dyn_cast<llvm::ConstantInt>(lo);
     auto* const_hi = llvm::dyn_cast<llvm::ConstantInt>(hi);
     if (const_lo != nullptr && const_hi != nullptr) {
@@ -32,7 +33,8 @@ void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t s
     body(iv);
     llvm::Value* next = b.CreateNSWAdd(iv, b.getInt64(static_cast<uint64_t>(step)));
     iv->addIncoming(next, b.GetInsertBlock());
-    b.CreateCondBr(b.CreateICmpSLT(next, hi), loop, done);
+    llvm::Instruction* back = b.CreateCondBr(b.CreateICmpSLT(next, hi), loop, done);
+    if (tail) mark_tail_loop(*back);
     b.SetInsertPoint(done);
 }
 
@@ -280,15 +282,16 @@ void StageTiles::tiles_of(size_t a, const std::function<void()>& inner) {
     full_tiles(t, inner);
     if (t.rest && *t.rest == 0) return;
     if (r.constant_extent) return tail(t, t.whole_hi, inner);
+    const bool dynamic = !r.total.is_constant();
     if (!t.rest && (a == va_ || a >= e_.spatial)) {
         // Dynamic tail: single vectors under a mask; reduction axes point by point.
         emit_loop(
             b_, t.whole_hi, t.hi, a == va_ ? lanes_ : 1,
-            [&](llvm::Value* at) { a == va_ ? tail(t, at, inner) : one_tile(t, at, {}, inner); }, "rest");
+            [&](llvm::Value* at) { a == va_ ? tail(t, at, inner) : one_tile(t, at, {}, inner); }, "rest", dynamic);
         return;
     }
     emit_loop(
-        b_, t.whole_hi, t.hi, t.tile, [&](llvm::Value* at) { tail(t, at, inner); }, "rest");
+        b_, t.whole_hi, t.hi, t.tile, [&](llvm::Value* at) { tail(t, at, inner); }, "rest", dynamic);
 }
 
 llvm::Value* StageTiles::constant_mask(int64_t active) {

@@ -1,0 +1,79 @@
+#include "backend/cpu/optimize.h"
+
+#include <llvm/Analysis/CGSCCPassManager.h>
+#include <llvm/Analysis/LoopAnalysisManager.h>
+#include <llvm/Analysis/LoopInfo.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+#include <llvm/Transforms/Scalar/LoopStrengthReduce.h>
+#include <llvm/Transforms/Scalar/SROA.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
+#include <llvm/Transforms/Utils/LoopUtils.h>
+
+namespace tilewright::cpu {
+
+namespace {
+
+class StrengthReduction : public llvm::PassInfoMixin<StrengthReduction> {
+  public:
+    // Static, as LLVM calls it on an object that may have no state.
+    static llvm::PreservedAnalyses run(llvm::Loop& loop, llvm::LoopAnalysisManager& analyses,
+                                       llvm::LoopStandardAnalysisResults& results, llvm::LPMUpdater& updater) {
+        for (const llvm::Loop* l = &loop; l != nullptr; l = l->getParentLoop())
+            if (llvm::getBooleanLoopAttribute(l, kTailLoop)) return llvm::PreservedAnalyses::all();
+        return llvm::LoopStrengthReducePass().run(loop, analyses, results, updater);
+    }
+};
+
+class Gate : public llvm::OptPassGate {
+  public:
+    bool shouldRunPass(const llvm::StringRef pass, llvm::StringRef) override {
+        return pass != "Loop Strength Reduction";
+    }
+    bool isEnabled() const override { return true; }
+};
+
+}  // namespace
+
+void mark_tail_loop(llvm::Instruction& back_edge) {
+    llvm::LLVMContext& c = back_edge.getContext();
+    llvm::MDNode* loop = llvm::MDNode::getDistinct(
+        c, {nullptr, llvm::MDNode::get(c, {llvm::MDString::get(c, kTailLoop)})});  // the first operand is the node
+    loop->replaceOperandWith(0, loop);
+    back_edge.setMetadata(llvm::LLVMContext::MD_loop, loop);
+}
+
+void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+    llvm::LoopAnalysisManager lam;
+    llvm::FunctionAnalysisManager fam;
+    llvm::CGSCCAnalysisManager cgam;
+    llvm::ModuleAnalysisManager mam;
+    llvm::PassBuilder builder(&machine);
+    builder.registerModuleAnalyses(mam);
+    builder.registerCGSCCAnalyses(cgam);
+    builder.registerFunctionAnalyses(fam);
+    builder.registerLoopAnalyses(lam);
+    builder.crossRegisterProxies(lam, fam, cgam, mam);
+    llvm::FunctionPassManager fpm;
+    fpm.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+    fpm.addPass(llvm::EarlyCSEPass(true));
+    fpm.addPass(llvm::InstCombinePass());
+    fpm.addPass(llvm::SimplifyCFGPass());
+    fpm.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
+    fpm.addPass(llvm::EarlyCSEPass(true));
+    fpm.addPass(llvm::InstCombinePass());
+    fpm.addPass(llvm::SimplifyCFGPass());
+    fpm.addPass(llvm::createFunctionToLoopPassAdaptor(StrengthReduction()));
+    for (llvm::Function& f : module)
+        if (!f.isDeclaration()) fpm.run(f, fam);
+}
+
+llvm::OptPassGate& without_strength_reduction() {
+    static Gate gate;
+    return gate;
+}
+
+}  // namespace tilewright::cpu

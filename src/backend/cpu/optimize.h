@@ -1,0 +1,27 @@
+#pragma once
+// The passes over a kernel's LLVM IR before LLVM's code generator.
+
+#include <llvm/IR/Module.h>
+#include <llvm/IR/OptBisect.h>
+#include <llvm/Target/TargetMachine.h>
+
+namespace tilewright::cpu {
+
+/// Version of `optimize` and of the code generator's options; a change invalidates cached code.
+inline constexpr int kPasses = 2;
+
+/// The metadata of loops over the tail of an axis with a dynamic extent. Their addresses stay as the emitter wrote
+/// them: strength reduction took 40 % of the time of LLVM's code generator for kernels with dynamic sizes, most of it
+/// for their many tails, and saves 3 of 25 instructions of such a loop.
+inline constexpr const char* kTailLoop = "tilewright.tail";
+void mark_tail_loop(llvm::Instruction& back_edge);
+
+/// The generator already chose tiles, vectors and unrolling: only clean-up is left, and strength reduction of
+/// addresses in all loops but those of tails.
+void optimize(llvm::Module& module, llvm::TargetMachine& machine);
+
+/// Keeps strength reduction, which `optimize` runs, out of LLVM's code generator. For every context whose modules are
+/// optimised by it; has no state.
+llvm::OptPassGate& without_strength_reduction();
+
+}  // namespace tilewright::cpu
