@@ -162,7 +162,7 @@ TEST(Expr, LinearPartsExistOnlyOutsideAtoms) {
 }
 
 TEST(Expr, CoefficientsOfAxes) {
-    using testing::ElementsAre, testing::Optional;
+    using ::testing::ElementsAre, ::testing::Optional;
     EXPECT_THAT(axis_coefficients(i0 * n * 2 + i0 + i1 * 3 + floor_div(axis(2), 2) + axis(5), 4),
                 ElementsAre(Optional(n * 2 + 1), Optional(Expr(3)), std::nullopt, Optional(Expr(0))));
     EXPECT_THAT(axis_coefficients(i0 * i0 + i1 * i0 + i1, 2), ElementsAre(std::nullopt, Optional(i0 + 1)));

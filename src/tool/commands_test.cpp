@@ -221,6 +221,7 @@ TEST_F(Tool, ComparesWithATestDataSet) {
         EXPECT_EQ(bad.status, 1);
         EXPECT_THAT(bad.out, HasSubstr("output 'scope/z': element [1, 2] is 12, expected 12.5 (1 of 6 elements "
                                        "differ)\nMISMATCH\n"));
+        EXPECT_THAT(bad.err, HasSubstr("hint: `tilewright bisect model.onnx`"));
         EXPECT_EQ(json("b.json")["comparison"][0]["ok"], true);
         EXPECT_EQ(json("b.json")["comparison"][1]["max_difference"], 0.5);
         EXPECT_EQ(place.run({command, "model.onnx", "--data", "bad", "--rtol", "0.1"}).status, 0);

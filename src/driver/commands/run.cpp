@@ -139,6 +139,14 @@ std::vector<Tensor> outputs_of_session(const RunOptions& o, const Compilation& c
     return first;
 }
 
+void print_verdict(const RunOptions& o, bool ok) {
+    std::printf("%s\n", ok ? "verified" : "MISMATCH");
+    if (!ok && !artifact::is_model_file(o.model.model))
+        std::fprintf(stderr,
+                     "hint: `tilewright bisect %s` with the same inputs shows which tensor differs first, and why\n",
+                     o.model.model.c_str());
+}
+
 int command_run(const RunOptions& o) {
     const Compilation c = compile(o.model, o.data, false);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
@@ -195,7 +203,7 @@ int command_run(const RunOptions& o) {
     if (!folder.empty() && std::filesystem::exists(folder + "/output_0.pb")) {
         Json comparison = Json::array();
         ok = report_comparison(c.model->outputs(), outputs, stored_outputs(folder), o.tolerance.get(), comparison);
-        std::printf("%s\n", ok ? "verified" : "MISMATCH");
+        print_verdict(o, ok);
         j["ok"] = ok;
         j["comparison"] = std::move(comparison);
     }
@@ -332,7 +340,7 @@ int command_verify(const RunOptions& o) {
     const bool ok = folder.empty() && !o.tolerance.given()
                         ? report_comparison(c.model->outputs(), actual, expected, tolerance, comparison, sensitivity)
                         : report_comparison(c.model->outputs(), actual, expected, tolerance, comparison);
-    std::printf("%s\n", ok ? "verified" : "MISMATCH");
+    print_verdict(o, ok);
     Json j = {{"model", o.model.model}, {"ok", ok}, {"precision", o.model.precision}};
     if (tolerance.max_relative > 0) j["allowed"] = tolerance.max_relative;
     if (folder.empty()) {
