@@ -169,6 +169,7 @@ std::string made_of(const llvm::Module& module, const LlvmCpu& cpu) {
 }
 
 llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
+    reduce_strength(module, machine);
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream stream(bytes);
     llvm::legacy::PassManager passes;

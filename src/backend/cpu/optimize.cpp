@@ -36,6 +36,21 @@ class Gate : public llvm::OptPassGate {
     bool isEnabled() const override { return true; }
 };
 
+void run(llvm::FunctionPassManager passes, llvm::Module& module, llvm::TargetMachine& machine) {
+    llvm::LoopAnalysisManager lam;
+    llvm::FunctionAnalysisManager fam;
+    llvm::CGSCCAnalysisManager cgam;
+    llvm::ModuleAnalysisManager mam;
+    llvm::PassBuilder builder(&machine);
+    builder.registerModuleAnalyses(mam);
+    builder.registerCGSCCAnalyses(cgam);
+    builder.registerFunctionAnalyses(fam);
+    builder.registerLoopAnalyses(lam);
+    builder.crossRegisterProxies(lam, fam, cgam, mam);
+    for (llvm::Function& f : module)
+        if (!f.isDeclaration()) passes.run(f, fam);
+}
+
 }  // namespace
 
 void mark_tail_loop(llvm::Instruction& back_edge) {
@@ -47,16 +62,6 @@ void mark_tail_loop(llvm::Instruction& back_edge) {
 }
 
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
-    llvm::LoopAnalysisManager lam;
-    llvm::FunctionAnalysisManager fam;
-    llvm::CGSCCAnalysisManager cgam;
-    llvm::ModuleAnalysisManager mam;
-    llvm::PassBuilder builder(&machine);
-    builder.registerModuleAnalyses(mam);
-    builder.registerCGSCCAnalyses(cgam);
-    builder.registerFunctionAnalyses(fam);
-    builder.registerLoopAnalyses(lam);
-    builder.crossRegisterProxies(lam, fam, cgam, mam);
     llvm::FunctionPassManager fpm;
     fpm.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
     fpm.addPass(llvm::EarlyCSEPass(true));
@@ -66,9 +71,13 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
     fpm.addPass(llvm::EarlyCSEPass(true));
     fpm.addPass(llvm::InstCombinePass());
     fpm.addPass(llvm::SimplifyCFGPass());
+    run(std::move(fpm), module, machine);
+}
+
+void reduce_strength(llvm::Module& module, llvm::TargetMachine& machine) {
+    llvm::FunctionPassManager fpm;
     fpm.addPass(llvm::createFunctionToLoopPassAdaptor(StrengthReduction()));
-    for (llvm::Function& f : module)
-        if (!f.isDeclaration()) fpm.run(f, fam);
+    run(std::move(fpm), module, machine);
 }
 
 llvm::OptPassGate& without_strength_reduction() {

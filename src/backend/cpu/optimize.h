@@ -7,7 +7,7 @@
 
 namespace tilewright::cpu {
 
-/// Version of `optimize` and of the code generator's options; a change invalidates cached code.
+/// Version of these passes and of the code generator's options; a change invalidates cached code.
 inline constexpr int kPasses = 2;
 
 /// The metadata of loops over the tail of an axis with a dynamic extent. Their addresses stay as the emitter wrote
@@ -16,12 +16,14 @@ inline constexpr int kPasses = 2;
 inline constexpr const char* kTailLoop = "tilewright.tail";
 void mark_tail_loop(llvm::Instruction& back_edge);
 
-/// The generator already chose tiles, vectors and unrolling: only clean-up is left, and strength reduction of
-/// addresses in all loops but those of tails.
+/// The generator already chose tiles, vectors and unrolling: only clean-up is left.
 void optimize(llvm::Module& module, llvm::TargetMachine& machine);
 
-/// Keeps strength reduction, which `optimize` runs, out of LLVM's code generator. For every context whose modules are
-/// optimised by it; has no state.
+/// Strength reduction of addresses in all loops but those of tails, before LLVM's code generator.
+void reduce_strength(llvm::Module& module, llvm::TargetMachine& machine);
+
+/// Keeps LLVM's code generator from reducing strength itself, in all loops. For every context whose modules it gets;
+/// has no state.
 llvm::OptPassGate& without_strength_reduction();
 
 }  // namespace tilewright::cpu

@@ -56,6 +56,7 @@ std::string assembly_of(const std::string& text) {
     if (module == nullptr) return problem.getMessage().str();
     module->setDataLayout(machine->createDataLayout());
     optimize(*module, *machine);
+    reduce_strength(*module, *machine);
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream stream(bytes);
     llvm::legacy::PassManager passes;

@@ -160,7 +160,12 @@ SharedObjectView view_unguarded(std::string_view file, std::string_view magic, u
 
 SharedObjectView view_shared_object(std::string_view file, std::string_view magic, uint32_t abi) {
     SharedObjectView out;
-    run_guarded(1, [&] { out = view_unguarded(file, magic, abi); });
+    try {
+        run_guarded(1, [&] { out = view_unguarded(file, magic, abi); });
+    } catch (const InternalError&) {
+        // LLVM's readers end the process where a section's header contradicts itself: run_guarded makes this of it.
+        throw ModelError("it is damaged: LLVM cannot read its sections");
+    }
     return out;
 }
 
