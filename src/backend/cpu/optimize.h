@@ -10,9 +10,9 @@ namespace tilewright::cpu {
 /// Version of these passes and of the code generator's options; a change invalidates cached code.
 inline constexpr int kPasses = 2;
 
-/// The metadata of loops over the tail of an axis with a dynamic extent. Their addresses stay as the emitter wrote
-/// them: strength reduction took 40 % of the time of LLVM's code generator for kernels with dynamic sizes, most of it
-/// for their many tails, and saves 3 of 25 instructions of such a loop.
+/// The metadata of loops over tails of unknown extent in stages with dynamic sizes. Their addresses stay as the emitter
+/// wrote them: strength reduction took 40 % of the time of LLVM's code generator for such kernels, most of it for their
+/// many tails, and saves 3 of 25 instructions of such a loop.
 inline constexpr const char* kTailLoop = "tilewright.tail";
 void mark_tail_loop(llvm::Instruction& back_edge);
 

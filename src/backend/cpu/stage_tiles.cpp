@@ -282,7 +282,8 @@ void StageTiles::tiles_of(size_t a, const std::function<void()>& inner) {
     full_tiles(t, inner);
     if (t.rest && *t.rest == 0) return;
     if (r.constant_extent) return tail(t, t.whole_hi, inner);
-    const bool dynamic = !r.total.is_constant();
+    const bool dynamic =
+        std::any_of(e_.extents.begin(), e_.extents.end(), [](const Expr& x) { return !x.is_constant(); });
     if (!t.rest && (a == va_ || a >= e_.spatial)) {
         // Dynamic tail: single vectors under a mask; reduction axes point by point.
         emit_loop(
