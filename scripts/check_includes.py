@@ -51,7 +51,8 @@ EXCEPTIONS = {
                  "src/tool/hostile_structure_test.cpp", "src/tool/commands_test.cpp", "src/tool/mutation_test.cpp",
                  "src/tool/compile_command_test.cpp",
                  "src/tool/mutator_test.cpp", "src/tool/hostile_limits_test.cpp",
-                 "src/tool/gpu_command_test.cpp", "src/tool/api_inputs_test.cpp", "src/tool/must_fail_test.cpp")
+                 "src/tool/gpu_command_test.cpp", "src/tool/api_inputs_test.cpp", "src/tool/must_fail_test.cpp",
+                 "src/tool/tune_command_test.cpp")
 }
 EXCEPTIONS["src/base/keyed_hash.cpp"] = {"LLVM": "uses its BLAKE3, instead of one more library for one hash"}
 

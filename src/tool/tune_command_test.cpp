@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "onnx/onnx_pb.h"
 #include "tool/tool_runner_test.h"
 #include "tune/database.h"
 
