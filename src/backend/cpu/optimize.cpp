@@ -17,6 +17,7 @@ namespace tilewright::cpu {
 
 namespace {
 
+/// LLVM's pass, for all loops that neither are tails nor stand in one.
 class StrengthReduction : public llvm::PassInfoMixin<StrengthReduction> {
   public:
     // Static, as LLVM calls it on an object that may have no state.
@@ -28,6 +29,7 @@ class StrengthReduction : public llvm::PassInfoMixin<StrengthReduction> {
     }
 };
 
+/// LLVM's code generator calls it before each pass that is optional, with the name of the pass.
 class Gate : public llvm::OptPassGate {
   public:
     bool shouldRunPass(const llvm::StringRef pass, llvm::StringRef) override {

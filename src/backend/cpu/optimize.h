@@ -12,8 +12,9 @@ inline constexpr int kPasses = 2;
 
 /// The metadata of loops over tails of unknown extent in stages with dynamic sizes. Their addresses stay as the emitter
 /// wrote them: strength reduction took 40 % of the time of LLVM's code generator for such kernels, most of it for their
-/// many tails, and saves 3 of 25 instructions of such a loop.
+/// many tails, and saves 3 of 25 instructions of such a loop (docs/codegen.md, "Tails").
 inline constexpr const char* kTailLoop = "tilewright.tail";
+/// Gives the loop of this back edge, the branch to its header, that metadata.
 void mark_tail_loop(llvm::Instruction& back_edge);
 
 /// The generator already chose tiles, vectors and unrolling: only clean-up is left.

@@ -36,7 +36,7 @@ class Votes {
             std::optional<size_t> best;
             double most = 0;
             for (size_t w = 0; w < seconds_.size(); ++w) {
-                bool votes_anew = false;  // a gain may be 0: weights and times of empty kernels are
+                bool votes_anew = false;  // even if it gains 0, at a sample without weight
                 double gain = 0;
                 for (size_t s = 0; s < covered.size(); ++s) {
                     if (!votes[w][s] || covered[s]) continue;
