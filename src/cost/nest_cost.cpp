@@ -25,6 +25,7 @@ constexpr double kWindowBytes = 12 << 10;  // of loads in flight: streams that a
 constexpr double kMostStarts = 18;         // that many at most
 constexpr double kStreamsInPage = 4;       // rows of one page, read alternately, that prefetchers follow as one stream
 constexpr double kSegmentCycles = 8;       // cycles to skip an empty range between two cuts
+constexpr double kTileSum = 2;             // cycles to read a vector of sums that tile registers have stored
 constexpr double kResumedLoads = 2;        // cost of resuming a sum, in loads: the first step waits for them
 constexpr double kSerialShare = 0.1;  // share of the other components' cycles that does not overlap with the bottleneck
 
@@ -158,7 +159,10 @@ class ComputeModel {
         total += (invocations - 1) * result_vectors * kResumedLoads / m_.loads_per_cycle;
         for (const OperandModel& o : s_.operands)
             if (!o.result && !o.in_body) total += result_vectors / m_.loads_per_cycle;
-        return total + result_vectors * s_.epilogue_operations / m_.fmas_per_cycle;
+        const double epilogue = result_vectors * s_.epilogue_operations / m_.fmas_per_cycle;
+        // It reads the sums of tile registers from memory, and does not overlap with the next tile's products.
+        if (micro_.matrix && micro_.matrix->tile()) total += result_vectors * kTileSum + epilogue;
+        return total + epilogue;
     }
 
   private:
@@ -236,7 +240,7 @@ class TrafficModel {
     Traffic into(size_t level) const {
         const double capacity = m_.caches[level].bytes;
         size_t fits = 0;  // depth of the outermost nest whose working set fits the level
-        while (fits + 1 < depths() && footprint_[fits] > capacity) ++fits;
+        while (fits + 1 < depths() && footprint_[fits] - (level == 0 ? passing(fits) : 0) > capacity) ++fits;
         Traffic sum;
         for (size_t k = 0; k < s_.operands.size(); ++k) {
             const bool cold = is_last(level) && s_.operands[k].in_memory && home(k) == 0;
@@ -268,6 +272,19 @@ class TrafficModel {
     bool is_last(size_t level) const { return level + 1 == m_.caches.size(); }
     size_t home(size_t k) const { return k < nest_.home.size() ? nest_.home[k] : 0; }
     double touched(size_t k, size_t d) const { return s_.operands[k].bytes(x_.ranges[std::max(d, home(k))]); }
+
+    /// Bytes that pass through L1: the left operand of tile registers, while a panel of the right one is read for every
+    /// tile of rows and stays.
+    double passing(size_t d) const {
+        const auto& unit = nest_.micro->matrix;
+        if (!unit || !unit->tile()) return 0;
+        double bytes = 0;
+        for (size_t k = 0; k < s_.operands.size(); ++k) {
+            const OperandModel& o = s_.operands[k];
+            if (!o.result && o.in_body && o.depends[unit->rows] && !o.depends[unit->columns]) bytes += touched(k, d);
+        }
+        return bytes;
+    }
 
     /// Bytes of operand k that move into a level that holds the working set inside of the first `fits` loops.
     double bytes_moved(size_t k, size_t fits, size_t level) const {

@@ -52,7 +52,7 @@ class RegisterTileModel {
     bool lanes_reduce() const { return has_lanes() && va_ >= s_.spatial; }
 
     /// On tile registers: products, or the loads of their operands, in each of steps / k passes over the sum; then the
-    /// accumulators are stored, and read as vectors by the epilogue.
+    /// accumulators are stored.
     double tile_register_cycles(double steps) const {
         const MatrixUnit& u = *micro_.matrix;
         const auto step = static_cast<double>(micro_.registers[u.sum]);
@@ -64,7 +64,7 @@ class RegisterTileModel {
         const double lines =
             row_tiles * rows + static_cast<double>(tile_[u.columns]) * step / static_cast<double>(dot_step(u.type));
         return steps / step * std::max(products, lines / m_.loads_per_cycle) + accumulators * kTileStore +
-               vectors_ * (2 + s_.epilogue_operations / m_.fmas_per_cycle) + 2 * kTileOverhead;
+               2 * kTileOverhead;
     }
 
     /// By dot products: as multiply-adds, with half or a quarter of the steps. A left operand is a memory operand of

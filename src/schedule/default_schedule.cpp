@@ -11,6 +11,30 @@ namespace tilewright {
 
 namespace {
 
+/// The loops of a task around a product that is summed in parts (StageChoice::sum_blocks), innermost first: over the
+/// parts, over panels of columns, and over blocks of rows, whose partial sums stay in L2.
+///     1024 x 768 sums of 3072 terms:  for m by 512 { for n by 32 { for k by 384 { compute } } }
+std::vector<std::pair<size_t, int64_t>> sum_block_loops(const TensorExpr& e, const StageChoice& choice,
+                                                        const Tasks& tasks) {
+    constexpr int64_t kMostRows = 512;  // partial sums of 64 KB beside 32 columns
+    if (choice.sum_blocks.empty()) return {};
+    const Micro& micro = choice.micro;
+    const size_t columns = micro.matrix->columns;
+    std::vector<std::pair<size_t, int64_t>> loops;
+    for (size_t k = choice.sum_blocks.size(); k-- > 0;)
+        loops.emplace_back(choice.sum_blocks[k].axis, choice.sum_blocks[k].points);
+    loops.emplace_back(columns, micro.registers[columns]);
+    int64_t rows = 1;
+    for (size_t a = e.spatial; a-- > 0;) {
+        if (a == columns) continue;
+        const int64_t unit = std::max<int64_t>(1, micro.registers[a]);
+        const int64_t most = std::max(unit, kMostRows / rows / unit * unit);
+        if (!e.extents[a].is_constant() || tasks.inside[a] > most) loops.emplace_back(a, most);
+        rows *= std::min(most, tasks.inside[a]);
+    }
+    return loops;
+}
+
 TileProgram schedule_one(Program stages, const Target& target) {
     const PrimitiveId id(0);
     // Merging makes tensors one-dimensional. It hides conditions that a Load would decide, and the layout that it
@@ -36,8 +60,7 @@ TileProgram schedule_one(Program stages, const Target& target) {
     t.stage_axes.push_back(identity);
     for (size_t a = 0; a < n; ++a)
         t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), expr.extents[a]});
-    std::vector<Stmt> body = make_loads(t.stages, id, tasks.loads, micro);
-    body.push_back(Stmt{Compute{id, micro}});
+    std::vector<Stmt> body{Stmt{Compute{id, micro}}};
     const auto wrap = [&](size_t axis, int64_t step, bool parallel) {
         TileLoop loop;
         loop.axis = axis;
@@ -47,6 +70,9 @@ TileProgram schedule_one(Program stages, const Target& target) {
         body.clear();
         body.push_back(Stmt{std::move(loop)});
     };
+    for (const auto& [axis, step] : sum_block_loops(expr, choice, tasks)) wrap(axis, step, false);
+    std::vector<Stmt> loads = make_loads(t.stages, id, tasks.loads, micro);
+    body.insert(body.begin(), std::make_move_iterator(loads.begin()), std::make_move_iterator(loads.end()));
     if (choice.strip && inside[*micro.vector_axis] > *choice.strip) {
         wrap(*micro.vector_axis, *choice.strip, false);
         for (size_t a = expr.spatial; a-- > 0;)

@@ -27,6 +27,13 @@ struct StageChoice {
     /// A reduction axis of large stride. Its loop is outside of the vectors' and takes one point at a time, so that
     /// memory is read row by row.
     std::optional<size_t> summed_rows;
+    /// Loops over parts of the sum outside of those over rows, outermost first, so that L1 keeps a part's panel of the
+    /// right factor; only on tile registers.
+    struct SumBlock {
+        size_t axis = 0;
+        int64_t points = 1;
+    };
+    std::vector<SumBlock> sum_blocks;
     /// Where windows slide over two axes: the outer one. The register tile holds several of its points.
     std::optional<size_t> windows;
     /// The axis along which memory is traversed, with all other loops inside. Threads split it before any other axis.

@@ -79,6 +79,48 @@ TEST(DefaultSchedule, multiplies_bf16_by_dot_products_where_the_target_has_them)
     }
 }
 
+TEST(DefaultSchedule, sums_on_tile_registers_in_parts_whose_panel_fits_in_L1) {
+    Target target = generic_target(VectorIsa::avx512);
+    target.native = true;
+    target.features = {"amx-bf16", "amx-tile", "avx512bf16"};
+    const auto line = [&](const std::string& m, int n, int k) {
+        const Program stages = parse_program(fmt::format(R"(program product {{
+  input a: bf16[{0}, {2}]
+  input b: bf16[{3}, {4}, 32, 2]
+  c: bf16[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 32, i2 // 2, i1 % 32, i2 % 2]
+  output c
+}})",
+                                                         m, n, k, n / 32, k / 2));
+        const TileProgram t = default_schedule(stages, target);
+        EXPECT_EQ(verify(t), std::vector<std::string>()) << print(t);
+        return tiling_expression(t);
+    };
+    EXPECT_EQ(line("128", 768, 768), "s1r2(C0)") << "48 KB in halves";
+    EXPECT_EQ(line("128", 768, 256), "C0") << "16 KB";
+    EXPECT_EQ(line("16", 768, 768), "C0") << "no other tile of rows uses the panel";
+    EXPECT_EQ(line("2048", 64, 768), "s0s1r2(C0)") << "partial sums of 512 rows";
+    EXPECT_EQ(line("$m", 768, 768), "s1s0s0s1r2(C0)") << "tasks, then blocks of rows";
+}
+
+TEST(DefaultSchedule, does_not_sum_windows_in_parts_whose_reads_hit_L1) {
+    Target target = generic_target(VectorIsa::avx512);
+    target.native = true;
+    target.features = {"amx-bf16", "amx-tile", "avx512bf16"};
+    const auto line = [&](int channels, int size) {
+        const Program stages = parse_program(fmt::format(R"(program convolution {{
+  input x: bf16[{2}, {2}, {0}]
+  input w: bf16[{1}, 3, 3, {3}, 32, 2]
+  y: bf16[{4}, {4}, {0}] = [{4}, {4}, {0}] sum(i3 < {0}, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i0 + i4, i1 + i5, i3], @1 = w[i2 // 32, i4, i5, i3 // 2, i2 % 32, i3 % 2]
+  output y
+}})",
+                                                         channels, channels / 32, size + 2, channels / 2, size));
+        const TileProgram t = default_schedule(stages, target);
+        EXPECT_EQ(verify(t), std::vector<std::string>()) << print(t);
+        return tiling_expression(t);
+    };
+    EXPECT_EQ(line(64, 56), "s0(C0)") << "36 KB, but a pixel is read nine times";
+}
+
 TEST(DefaultSchedule, multiplies_bytes_by_the_fastest_instructions_that_the_target_has) {
     Target target = generic_target(VectorIsa::neon);
     target.native = true;

@@ -128,6 +128,9 @@ struct Annotations {
     std::optional<EpilogueLoop> epilogue_loop;
     std::optional<NonTemporal> non_temporal;
     std::optional<std::vector<Prefetch>> prefetch;
+    /// Tile registers load their left factor with a hint that caches need not keep it. Where another core has written
+    /// it, every panel of columns would fetch it from there again.
+    std::optional<bool> stream_left;
     std::vector<Tail> tails;                 ///< per axis; an axis without one: derived
     std::optional<std::vector<size_t>> cut;  ///< axes whose loops are cut where conditions change (tile/cuts.h)
     // Of a GPU.

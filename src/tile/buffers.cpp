@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "program/analysis/dynamic.h"
+#include "tile/matrix.h"
 #include "tile/online.h"
 #include "tile/walk.h"
 
@@ -162,13 +163,13 @@ class Packing {
         for (size_t i = 0; i < plan_.buffers.size(); ++i) {
             const Buffer& out = plan_.buffers[i];
             const PrimitiveId s = p_.stages.producers()[out.value];
-            if (out.access || out.correction || out.elsewhere || !s) continue;
+            if (out.access || out.correction || out.partial || out.elsewhere || !s) continue;
             const TensorExpr& e = *p_.stages.primitives[s].expr();
             if (e.reducer != Reducer::None) continue;
             const std::vector<Expr> written = result_index(e);
             for (size_t j = 0; j < plan_.buffers.size(); ++j) {
                 const Buffer& in = plan_.buffers[j];
-                if (i == j || in.access || in.correction || in.elsewhere || in.scope != out.scope ||
+                if (i == j || in.access || in.correction || in.partial || in.elsewhere || in.scope != out.scope ||
                     in.dtype != out.dtype || in.box != out.box || !(in.base == out.base) ||
                     print(in.layout) != print(out.layout))
                     continue;
@@ -205,6 +206,57 @@ class Packing {
     int leaves_ = 0;
 };
 
+/// The copy that a Load makes.
+Buffer copy_of(const TileProgram& program, const Walk& tree, const TreePath& path, const Load& load) {
+    const TensorExpr& e = *program.stages.primitives[load.stage].expr();
+    const Access& access = e.accesses.at(load.access);
+    std::vector<TreePath> statements{path};
+    for (const auto& [where, compute] : tree.computes)
+        if (compute->stage == load.stage) statements.push_back(where);
+    Buffer b;
+    b.value = access.value;
+    b.access = {load.stage, load.access};
+    b.dtype = program.stages.values[access.value].dtype;
+    b.scope = common_scope(statements);
+    // The box covers what is read under the ranges at the Load itself.
+    const std::vector<Expr>& extents = tree.extents.at(scope_of(path));
+    TW_CHECK(b.scope == scope_of(path), "kernel '{}': a Load is nested deeper than its Computes", program.name);
+    for (const Expr& i : access.index) {
+        Expr base;
+        int64_t size = 1;
+        box_of(program, "a loaded operand", i, program.stage_axes[load.stage], extents, base, size);
+        b.base.push_back(base);
+        b.box.push_back(size);
+    }
+    b.layout = load.layout;
+    b.swizzle = load.swizzle;
+    if (const auto loop = tree.loops.find(b.scope); loop != tree.loops.end()) b.copies = loop->second->stages;
+    return b;
+}
+
+/// The buffer of the stage's partial sums that are not kept in its result.
+std::optional<Buffer> partial_sums(const TileProgram& program, const Walk& tree, PrimitiveId s) {
+    const ValueId v = program.stages.primitives[s].outputs.at(0);
+    const auto sums = partial_sums_of(program, tree, v);
+    if (!sums) return std::nullopt;
+    const TensorExpr& e = *program.stages.primitives[s].expr();
+    Buffer b;
+    b.value = v;
+    b.partial = true;
+    b.scope = sums->scope;
+    b.dtype = e.body.dtype();
+    for (const size_t a : partial_sum_axes(e, *sums->compute->micro.matrix)) {
+        Expr base;
+        int64_t size = 1;
+        box_of(program, "the partial sums of '" + program.stages.values[v].name + "'", axis(a), program.stage_axes[s],
+               tree.extents.at(b.scope), base, size);
+        b.base.push_back(base);
+        b.box.push_back(size);
+    }
+    b.box.back() = (b.box.back() + kTileColumns - 1) / kTileColumns * kTileColumns;
+    return b;
+}
+
 }  // namespace
 
 BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& elsewhere) {
@@ -226,30 +278,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
     };
     // Copies made by Loads.
     for (const auto& [path, load] : tree.loads) {
-        const TensorExpr& e = *program.stages.primitives[load->stage].expr();
-        const Access& access = e.accesses.at(load->access);
-        std::vector<TreePath> statements{path};
-        for (const auto& [where, compute] : tree.computes)
-            if (compute->stage == load->stage) statements.push_back(where);
-        Buffer b;
-        b.value = access.value;
-        b.access = {load->stage, load->access};
-        b.dtype = program.stages.values[access.value].dtype;
-        b.scope = common_scope(statements);
-        // The box covers what is read under the ranges at the Load itself.
-        const std::vector<Expr>& extents = tree.extents.at(scope_of(path));
-        TW_CHECK(b.scope == scope_of(path), "kernel '{}': a Load is nested deeper than its Computes", program.name);
-        for (const Expr& i : access.index) {
-            Expr base;
-            int64_t size = 1;
-            box_of(program, "a loaded operand", i, program.stage_axes[load->stage], extents, base, size);
-            b.base.push_back(base);
-            b.box.push_back(size);
-        }
-        b.layout = load->layout;
-        b.swizzle = load->swizzle;
-        if (const auto loop = tree.loops.find(b.scope); loop != tree.loops.end()) b.copies = loop->second->stages;
-        finish(std::move(b));
+        finish(copy_of(program, tree, path, *load));
     }
     const std::set<ValueId> online = online_maxima(program);
     // Values that are not stored in memory, and outputs that a Store writes.
@@ -257,7 +286,10 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         const ValueId v = program.stages.primitives[s].outputs.at(0);
         const bool stored = std::any_of(tree.stores.begin(), tree.stores.end(),
                                         [&](const auto& store) { return store.second->value == v; });
-        if (is_output(program, v) && !stored) continue;
+        if (is_output(program, v) && !stored) {
+            if (auto partial = partial_sums(program, tree, s)) finish(std::move(*partial));
+            continue;
+        }
         if (statements_of(program, tree, v).empty()) continue;
         Buffer b;
         b.value = v;

@@ -44,6 +44,34 @@ TEST(Buffers, of_windows_reach_as_far_as_the_windows) {
     EXPECT_EQ(buffers(kConvolution)[0], "x [3, 5, 6] from [$i, $h + $p - 1, $q + $w - 1] under 0.0");
 }
 
+TEST(Buffers, hold_partial_sums_of_tile_registers_in_whole_vectors) {
+    // An output that its Compute writes to memory; of 40 columns the last vector has 8.
+    const auto sums = [](const std::string& out) {
+        return buffers(fmt::format(R"(tile product {{
+stages {{
+program product {{
+  input a: bf16[64, 128]
+  input b: bf16[2, 64, 32, 2]
+  c: {} sum(i2 < 128) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 32, i2 // 2, i1 % 32, i2 % 2]
+  output c
+}}
+}}
+axes m="64" n="40" k="128"
+stage 0 over [m n k]
+for m by 32 {{
+  for k by 64 {{
+    compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m=32 n=32 k=32] order [n m k] padding partition
+  }}
+}}
+}}
+)",
+                                   out));
+    };
+    EXPECT_EQ(sums("bf16[64, 40] = [64, 40]"), (Buffers{"c [32, 48] from [$m, $n] under 0"}));
+    // By the axes of the stage, however the result lies.
+    EXPECT_EQ(sums("bf16[40, 64] = [64, 40] -> [i1, i0]"), (Buffers{"c [32, 48] from [$m, $n] under 0"}));
+}
+
 TEST(Buffers, walked_backwards_begin_at_the_far_end) {
     const std::string text = changed(changed(kSoftmax, "= [$rows, 6] div(@0, @1) where @0 = e[i0, i1]",
                                              "= [$rows, 6] div(@0, @1) where @0 = x[i0, -i1 + 5]"),

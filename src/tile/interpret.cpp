@@ -126,7 +126,9 @@ class Execution {
         return buffer([&](const Buffer& b) { return b.access && *b.access == std::pair(stage, access); });
     }
     Place* place_of(ValueId v) {
-        if (Place* b = buffer([&](const Buffer& x) { return !x.access && !x.correction && x.value == v; })) return b;
+        if (Place* b =
+                buffer([&](const Buffer& x) { return !x.access && !x.correction && !x.partial && x.value == v; }))
+            return b;
         const auto it = memory_.find(v);
         TW_CHECK(it != memory_.end(), "value '{}' has no memory", p_.stages.values[v].name);
         return &it->second;

@@ -28,6 +28,7 @@
 //     sum unrolled                     epilogue_loop [m] vectors 16 steps 4
 //     non_temporal above 33554432      (or always, never; behind a store's padding as well)
 //     prefetch 1 panel bytes 8192 results 8      (or task, rows, window, map, epilogue; prefetch never)
+//     left streamed                    (or kept)
 //     tail m [1 2 3 4 5 6 8 12] shift            cut [m n]
 //
 // and of a GPU, `copy` of a load or a store:
@@ -302,6 +303,10 @@ class Parser {
         while (text_.eat_word("prefetch")) {
             if (!a.prefetch) a.prefetch.emplace();
             if (!text_.eat_word("never")) a.prefetch->push_back(prefetch());
+        }
+        if (text_.eat_word("left")) {
+            a.stream_left = text_.eat_word("streamed");
+            if (!*a.stream_left) text_.expect_word("kept");
         }
         while (text_.eat_word("tail")) {
             Tail& tail = a.tails.emplace_back();

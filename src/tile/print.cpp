@@ -138,6 +138,7 @@ class Printer {
             s += fmt::format(" prefetch {} {} bytes {}", p.access, to_string(p.kind), p.bytes);
             if (p.results != 1) s += fmt::format(" results {}", p.results);
         }
+        if (a.stream_left) s += *a.stream_left ? " left streamed" : " left kept";
         for (const Tail& t : a.tails) {
             std::vector<std::string> sizes;
             for (const int64_t size : t.sizes) sizes.push_back(std::to_string(size));

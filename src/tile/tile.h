@@ -23,7 +23,8 @@
 // numbers are rounded to the value's own type where they leave it. A buffer covers the box that is touched under the
 // innermost loop around all its statements; its index is the value's index minus the box's lower corner. A kernel
 // output that has a Store is computed into a buffer and written by the Store; without one, Compute writes memory
-// directly (then partial reductions are kept in the output itself, which must have the accumulation type).
+// directly. Its partial sums are then kept in the output itself, which must have the accumulation type; those of tile
+// registers are kept in a buffer of the task, over the stage's spatial axes.
 
 #include <cstdint>
 #include <optional>
@@ -181,6 +182,9 @@ struct Buffer {
     ValueId value;                                         ///< of `stages`
     std::optional<std::pair<PrimitiveId, size_t>> access;  ///< for the copy of a Load: which access reads it
     bool correction = false;  ///< holds exp(old - new) of the last step of the online maximum `value`
+    /// Holds the partial sums of the output `value`, which a Compute on tile registers writes to memory: by the axes in
+    /// partial_sum_axes(), rows of whole vectors.
+    bool partial = false;
     DType dtype = DType::F32;
     std::vector<size_t> scope;  ///< axes-with-steps path: the loops (by statement path) the buffer lives under
     std::vector<Expr> base;     ///< lower corner of the box, per dimension, over range starts: axis(k) is the start of

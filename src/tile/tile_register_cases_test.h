@@ -44,15 +44,45 @@ inline void products_on_tile_registers_have_rests_of_rows_and_columns(Collector&
         }
 }
 
-inline void partial_sums_of_tile_registers_are_kept_in_the_result(Collector& right) {
+inline void partial_sums_of_tile_registers_are_kept_in_a_buffer(Collector& right) {
+    // Of 40 columns the last vector has 8; a Store gives the result itself a buffer.
     for (const char* m : {"40", "$m"})
-        right(kernel(paired_product(m, 48, 128, 32, "f32"), fmt::format(R"TW(axes m="{0}" n="48" k="128"
+        for (const char* out : {"f32", "bf16"})
+            for (const bool stored : {false, true})
+                for (const int n : {48, 40}) {
+                    const std::string schedule = fmt::format(R"TW(axes m="{0}" n="{1}" k="128"
 stage 0 over [m n k]
-for k by 64 {{
-  compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m=32 n=32 k=32] order [n m k] padding partition
+for m by 32 {{
+  for k by 64 {{
+    compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m=16 n=32 k=32] order [n m k] padding partition{2}
+  }}{3}
 }})TW",
-                                                                        m)),
-              std::string(m) == "40" ? std::vector<Sizes>{{}} : all_of("m", {1, 31, 40, 64}));
+                                                             m, n, stored ? "" : " left streamed",
+                                                             stored ? "\n  store c padding local" : "");
+                    right(kernel(paired_product(m, n, 128, 32, out), schedule),
+                          std::string(m) == "40" ? std::vector<Sizes>{{}} : all_of("m", {1, 31, 40, 64}),
+                          out == std::string("f32") ? 0 : 4e-3);
+                }
+}
+
+inline void windows_on_tile_registers_are_summed_in_parts(Collector& right) {
+    // Rows of windows outside of the loop over pixels; two images, a result in blocks of 16 channels.
+    right(kernel(R"TW(program convolution {
+  input x: bf16[2, 9, 9, 32]
+  input w: bf16[2, 3, 3, 16, 32, 2]
+  y: bf16[2, 3, 7, 7, 16] = [2, 7, 7, 48] -> [i0, i3 // 16, i1, i2, i3 % 16] sum(i4 < 32, i5 < 3, i6 < 3) mul(@0, @1) then max(acc, 0.0) where @0 = x[i0, i1 + i5, i2 + i6, i4], @1 = w[i3 // 32, i5, i6, i4 // 2, i3 % 32, i4 % 2]  ; y ""
+  output y
+})TW",
+                 R"TW(axes b="2" h="7" w="7" n="48" k="32" kh="3" kw="3"
+stage 0 over [b h w n k kh kw]
+for h by 4 {
+  for n by 32 {
+    for kh by 1 {
+      compute 0 vector n lanes 16 matrix bf16 tile [w n k] registers [h=2 w=7 n=32 k=32] order [n b h w kh kw k] padding partition
+    }
+  }
+})TW"),
+          {{}}, 4e-3);
 }
 
 inline void windows_on_tile_registers_share_a_padded_copy(Collector& right) {
@@ -208,12 +238,13 @@ inline std::vector<Group> on_tile_registers() {
     products_of_bytes_on_tile_registers_have_rests(bytes);
     copies_into_pairs_interleave_vectors(pairs);
     products_on_tile_registers_have_rests_of_rows_and_columns(rests);
-    partial_sums_of_tile_registers_are_kept_in_the_result(partial);
+    partial_sums_of_tile_registers_are_kept_in_a_buffer(partial);
+    windows_on_tile_registers_are_summed_in_parts(partial);
     windows_on_tile_registers_share_a_padded_copy(windows);
     return {{"copies_into_pairs_interleave_vectors", pairs.cases},
             {"products_on_tile_registers_have_rests_of_rows_and_columns", rests.cases},
             {"products_of_bytes_on_tile_registers_have_rests", bytes.cases},
-            {"partial_sums_of_tile_registers_are_kept_in_the_result", partial.cases},
+            {"partial_sums_of_tile_registers_are_kept_in_a_buffer", partial.cases},
             {"windows_on_tile_registers_share_a_padded_copy", windows.cases}};
 }
 

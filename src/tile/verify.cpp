@@ -398,7 +398,8 @@ class Verifier {
                 fault("compute {}: the loop over {} recomputes '{}'", s.value, axis_name(loop->axis), name(v));
         const std::set<size_t> cut = tree_.narrowed(scope_of(at));
         for (size_t k = e.spatial; k < axes.size(); ++k)
-            if (memory && cut.count(axes[k]) != 0 && p_.stages.values[v].dtype != e.body.dtype())
+            if (memory && cut.count(axes[k]) != 0 && p_.stages.values[v].dtype != e.body.dtype() &&
+                !partial_sums_of(p_, tree_, v))
                 fault("compute {}: partial sums along {} are stored as {}, but accumulated as {}", s.value,
                       axis_name(axes[k]), to_string(p_.stages.values[v].dtype), to_string(e.body.dtype()));
         for (const Reader& r : all) {

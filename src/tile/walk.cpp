@@ -112,6 +112,28 @@ TreePath home_of(const TileProgram& program, const Walk& walk, ValueId value) {
     return home;
 }
 
+std::optional<PartialSums> partial_sums_of(const TileProgram& program, const Walk& walk, ValueId value) {
+    if (!is_output(program, value)) return std::nullopt;
+    for (const auto& [path, store] : walk.stores)
+        if (store->value == value) return std::nullopt;
+    for (const auto& [path, compute] : walk.computes) {
+        if (program.stages.primitives[compute->stage].outputs.at(0) != value) continue;
+        const bool tiles = compute->micro.matrix && compute->micro.matrix->tile();
+        if (!tiles || !walk.has_partial_sums(program, compute->stage)) return std::nullopt;
+        const size_t outside = loops_outside_reduction(program, walk, compute->stage, path);
+        return PartialSums{{path.begin(), path.begin() + static_cast<std::ptrdiff_t>(outside)}, compute};
+    }
+    return std::nullopt;
+}
+
+std::vector<size_t> partial_sum_axes(const TensorExpr& expr, const MatrixUnit& unit) {
+    std::vector<size_t> axes;
+    for (size_t a = 0; a < expr.spatial; ++a)
+        if (a != unit.columns) axes.push_back(a);
+    axes.push_back(unit.columns);
+    return axes;
+}
+
 std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk, ValueId value) {
     std::vector<TreePath> out;
     for (const auto& [path, store] : walk.stores)

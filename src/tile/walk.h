@@ -3,6 +3,7 @@
 // folder.
 
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -45,6 +46,15 @@ TreePath home_of(const TileProgram& program, const Walk& walk, ValueId value);
 /// partial results.
 bool inside_reduction(const TileProgram& program, const Walk& walk, PrimitiveId s, const TreePath& at,
                       const TreePath& statement);
+/// The Compute whose partial sums are kept in a buffer of the task, though it writes the output `value` to memory
+/// (Buffer::partial), and the scope of that buffer: outside of the first loop that cuts the reduction.
+struct PartialSums {
+    TreePath scope;
+    const Compute* compute = nullptr;
+};
+std::optional<PartialSums> partial_sums_of(const TileProgram& program, const Walk& walk, ValueId value);
+/// The axes of the stage by which its partial sums are addressed: the spatial ones, columns last.
+std::vector<size_t> partial_sum_axes(const TensorExpr& expr, const MatrixUnit& unit);
 /// The statements of a value: its Compute, its Store if it has one, the Computes that read it without a Load.
 std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk, ValueId value);
 

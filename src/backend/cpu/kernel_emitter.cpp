@@ -13,6 +13,7 @@
 
 #include "backend/cpu/stage_emitter.h"
 #include "base/error.h"
+#include "cost/annotate_options.h"
 #include "program/analysis/access.h"
 #include "tile/annotate/annotate.h"
 #include "tile/online.h"
@@ -28,7 +29,7 @@ class KernelEmitter {
         : m_(module),
           c_(module.getContext()),
           b_(c_),
-          p_(annotate(program, {target.last_cache_bytes()})),
+          p_(annotate(program, annotate_options(target))),
           target_(target),
           cache_bytes_(target.last_cache_bytes()),
           symbol_(symbol),
@@ -307,7 +308,7 @@ class KernelEmitter {
     }
     const Buffer* buffer_of_value(ValueId v) const {
         for (const Buffer& b : plan_.buffers)
-            if (!b.access && !b.correction && b.value == v) return &b;
+            if (!b.access && !b.correction && !b.partial && b.value == v) return &b;
         return nullptr;
     }
 
@@ -382,6 +383,8 @@ class KernelEmitter {
             }
         }
         job.out = result_place(stage.outputs[0], place_of(stage.outputs[0]), compute.micro.annotations.non_temporal);
+        for (const Buffer& b : plan_.buffers)
+            if (b.partial && b.value == stage.outputs[0]) job.partial_sums = place_of(b);
         TensorExpr expr;
         add_online(compute, path, job, expr);
         emit_stage(b_, exprs_, job);

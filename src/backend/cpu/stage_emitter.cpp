@@ -46,7 +46,7 @@ class StageEmitter : public StageMatrix {
         }
         first_ = first;
         last_ = last;
-        if (partial_)
+        if (partial_ && !job_.partial_sums)
             TW_CHECK(job_.out.storage == acc_type_,
                      "partial reductions are kept in the result, whose type is {}, not {}", to_string(job_.out.storage),
                      to_string(acc_type_));
@@ -310,12 +310,16 @@ class StageEmitter : public StageMatrix {
         prefetch_epilogue();
         reduction_loops(0);
         forget();
-        store_tiles();
-        llvm::Type* type = register_type(c_, acc_type_, lanes_);
-        std::vector<Val> done;
-        for (size_t i = 0; i < tile.size(); ++i)
-            done.push_back({b_.CreateLoad(type, b_.CreateConstInBoundsGEP1_64(type, sums_memory(), i)), true});
-        finish_tile(tile, done);
+        store_tiles(last_);
+        const auto finish = [&] {
+            forget();
+            llvm::Type* type = register_type(c_, acc_type_, lanes_);
+            std::vector<Val> done;
+            for (size_t i = 0; i < tile.size(); ++i)
+                done.push_back({b_.CreateLoad(type, b_.CreateConstInBoundsGEP1_64(type, sums_memory(), i)), true});
+            job_.partial_sums ? complete(tile, done) : finish_tile(tile, done);
+        };
+        job_.partial_sums ? branch(last_, finish) : finish();
         forget();
     }
 
@@ -362,23 +366,25 @@ class StageEmitter : public StageMatrix {
 
     /// Applies the epilogue if the reduction is complete, and stores.
     void finish_tile(const std::vector<Coords>& tile, const std::vector<Val>& done) {
-        const auto finish_one = [&](const Coords& p, const Val& sum) {
-            if (job_.correction) store_correction(p, sum);
-            store(p, e_.epilogue.empty() ? sum : evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), p, sum));
-        };
-        const auto finish = [&] {
-            forget();
-            store_all([&] {
-                if (const auto a = finishing_axis(tile)) return finish_in_loop(*a, tile, done, finish_one);
-                for (size_t i = 0; i < tile.size(); ++i) finish_one(tile[i], done[i]);
-            });
-        };
-        if (!partial_ || e_.epilogue.empty()) return finish();
+        if (!partial_ || e_.epilogue.empty()) return complete(tile, done);
         branch(b_.CreateNot(last_), [&] {
             forget();
             for (size_t i = 0; i < tile.size(); ++i) store(tile[i], done[i]);
         });
-        branch(last_, finish);
+        branch(last_, [&] { complete(tile, done); });
+    }
+
+    /// Applies the epilogue and stores.
+    void complete(const std::vector<Coords>& tile, const std::vector<Val>& done) {
+        const auto finish_one = [&](const Coords& p, const Val& sum) {
+            if (job_.correction) store_correction(p, sum);
+            store(p, e_.epilogue.empty() ? sum : evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), p, sum));
+        };
+        forget();
+        store_all([&] {
+            if (const auto a = finishing_axis(tile)) return finish_in_loop(*a, tile, done, finish_one);
+            for (size_t i = 0; i < tile.size(); ++i) finish_one(tile[i], done[i]);
+        });
     }
 
     /// Returns the axis along which a loop applies the epilogue to the tile (EpilogueLoop); none: it is unrolled.

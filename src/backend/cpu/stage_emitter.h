@@ -55,12 +55,13 @@ struct StageJob {
     std::vector<AxisRange> ranges;
     std::vector<Place> accesses;  ///< one per access of expr
     Place out;
-    std::optional<Place> correction;   ///< of an online maximum: receives exp(old - new), indexed as `out`
-    std::optional<size_t> rescale;     ///< access of `expr` whose element scales the partial sums
-    int vector_bits = 256;             ///< of a register
-    bool emulated_tiles = false;       ///< tile registers of bf16 are memory (tile_unit.h)
-    bool emulated_byte_tiles = false;  ///< tile registers of bytes are
-    bool emulated_dots = false;        ///< dot products of bf16 are multiply-adds (dot_unit.h)
+    std::optional<Place> partial_sums;  ///< of tile registers, indexed by partial_sum_axes(); absent: in `out`
+    std::optional<Place> correction;    ///< of an online maximum: receives exp(old - new), indexed as `out`
+    std::optional<size_t> rescale;      ///< access of `expr` whose element scales the partial sums
+    int vector_bits = 256;              ///< of a register
+    bool emulated_tiles = false;        ///< tile registers of bf16 are memory (tile_unit.h)
+    bool emulated_byte_tiles = false;   ///< tile registers of bytes are
+    bool emulated_dots = false;         ///< dot products of bf16 are multiply-adds (dot_unit.h)
     ByteDots byte_dots = ByteDots::Emulated;
 };
 

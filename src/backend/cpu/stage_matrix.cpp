@@ -9,6 +9,7 @@
 #include "backend/cpu/vectors.h"
 #include "base/error.h"
 #include "program/analysis/access.h"
+#include "tile/walk.h"
 
 namespace tilewright::cpu {
 
@@ -82,20 +83,26 @@ Expr StageMatrix::offset_at(uint32_t slot, const Coords& p) {
     return offset_of(place, e_.accesses[slot].index, p);
 }
 
-llvm::Value* StageMatrix::left_stride(const RowTile& rows) {
+llvm::Value* StageMatrix::stride_of_rows(const std::function<Expr(const Coords&)>& offset, const Coords& first,
+                                         int64_t bytes) {
     const size_t axis_number = m_.matrix->rows;
     if (regs_[axis_number] == 1) return b_.getInt64(kTileRowBytes);
     const bool clamped = clamp_[axis_number];
     clamp_[axis_number] = false;
-    Coords next = rows.first, last = rows.first;
+    Coords next = first, last = first;
     next[axis_number] += 1;
     last[axis_number] += kTileRows - 1;
-    const Expr first = offset_at(slots_->left, rows.first);
-    const Expr stride = simplify(offset_at(slots_->left, next) - first, ranges_);
-    const Expr span = simplify(offset_at(slots_->left, last) - first - stride * (kTileRows - 1), ranges_);
+    const Expr here = offset(first);
+    const Expr stride = simplify(offset(next) - here, ranges_);
+    const Expr span = simplify(offset(last) - here - stride * (kTileRows - 1), ranges_);
     clamp_[axis_number] = clamped;
-    TW_CHECK(span.is_constant(0), "rows of a factor of tile registers have no stride: {}", stride.text());
-    return exprs_.scalar(stride * matrix_bytes(m_.matrix->type));
+    TW_CHECK(span.is_constant(0), "rows of an operand of tile registers have no stride: {}", stride.text());
+    return exprs_.scalar(stride * bytes);
+}
+
+llvm::Value* StageMatrix::left_stride(const RowTile& rows) {
+    return stride_of_rows([&](const Coords& p) { return offset_at(slots_->left, p); }, rows.first,
+                          matrix_bytes(m_.matrix->type));
 }
 
 void StageMatrix::load_left(int t, const RowTile& rows) {
@@ -107,7 +114,8 @@ void StageMatrix::load_left(int t, const RowTile& rows) {
     TW_CHECK(run.is_constant(m_.registers[m_.matrix->sum] - 1), "a factor of tile registers has no run: {}",
              run.text());
     const Place& place = job_.accesses[slots_->left];
-    unit_->load(t, element(storage_type(c_, place.storage, 0), place.base, first), left_stride(rows));
+    unit_->load(t, element(storage_type(c_, place.storage, 0), place.base, first), left_stride(rows),
+                m_.annotations.stream_left == true);
 }
 
 void StageMatrix::load_right(int t, size_t column) {
@@ -167,7 +175,7 @@ llvm::Type* StageMatrix::sums_type() {
     return llvm::FixedVectorType::get(number, static_cast<unsigned>(lanes_));
 }
 
-void StageMatrix::each_accumulator(const std::function<void(int, llvm::Value*, llvm::Value*)>& body) {
+void StageMatrix::each_accumulator(const AccumulatorBody& body) {
     llvm::Type* vector = sums_type();
     // Points are in row-major order of the register coordinates.
     uint64_t stride = columns_;
@@ -180,6 +188,22 @@ void StageMatrix::each_accumulator(const std::function<void(int, llvm::Value*, l
             body(accumulator(r, c), b_.CreateConstInBoundsGEP1_64(vector, sums_, first + c),
                  b_.getInt64(stride * kTileRowBytes));
     }
+}
+
+void StageMatrix::each_partial_sum(const AccumulatorBody& body) {
+    const Place& place = *job_.partial_sums;
+    std::vector<Expr> index;
+    for (const size_t a : partial_sum_axes(e_, *m_.matrix)) index.push_back(axis(static_cast<uint32_t>(a)));
+    const auto offset = [&](const Coords& p) { return offset_of(place, index, p); };
+    for (size_t r = 0; r < rows_.size(); ++r)
+        for (size_t c = 0; c < columns_; ++c) {
+            Coords p = rows_[r].first;
+            p[va_] = static_cast<int64_t>(c);
+            const auto lanes = linear_in(offset(p), {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
+            TW_CHECK(lanes && lanes->coefficient.is_constant(1), "partial sums of tile registers lie in rows");
+            body(accumulator(r, c), element(storage_type(c_, place.storage, 0), place.base, lanes->rest),
+                 stride_of_rows(offset, p, static_cast<int64_t>(byte_size(place.storage))));
+        }
 }
 
 void StageMatrix::start_tiles(llvm::Value* first, const std::function<llvm::Value*(const Coords&)>* before) {
@@ -196,11 +220,14 @@ void StageMatrix::start_tiles(llvm::Value* first, const std::function<llvm::Valu
         configure(rows, columns_);
     }
     each_accumulator([&](int t, llvm::Value*, llvm::Value*) { unit_->zero(t); });
-    if (before == nullptr) return;
+    if (!job_.partial_sums && before == nullptr) return;
+    const auto load = [&](int t, llvm::Value* at, llvm::Value* stride) { unit_->load(t, at, stride); };
     branch(b_.CreateNot(first), [&] {
+        forget();
+        if (job_.partial_sums) return each_partial_sum(load);
         for (size_t i = 0; i < tile_points_.size(); ++i)
             b_.CreateStore((*before)(tile_points_[i]), b_.CreateConstInBoundsGEP1_64(vector, sums_, i));
-        each_accumulator([&](int t, llvm::Value* at, llvm::Value* stride) { unit_->load(t, at, stride); });
+        each_accumulator(load);
     });
 }
 
@@ -220,8 +247,17 @@ void StageMatrix::add_products() {
     }
 }
 
-void StageMatrix::store_tiles() {
-    each_accumulator([&](int t, llvm::Value* at, llvm::Value* stride) { unit_->store(t, at, stride); });
+void StageMatrix::store_tiles(llvm::Value* last) {
+    const auto store = [&](int t, llvm::Value* at, llvm::Value* stride) { unit_->store(t, at, stride); };
+    if (job_.partial_sums) {
+        branch(b_.CreateNot(last), [&] {
+            forget();
+            each_partial_sum(store);
+        });
+        branch(last, [&] { each_accumulator(store); });
+    } else {
+        each_accumulator(store);
+    }
     if (!is_whole()) configure(whole_, whole_columns_);
 }
 

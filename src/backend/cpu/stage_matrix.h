@@ -26,13 +26,14 @@ class StageMatrix : public StagePrefetch {
     /// Before the loops of the stage, and after them.
     void enter_tiles();
     void leave_tiles();
-    /// Clears the accumulators of the register tile `tile_points_`, or loads the partial sums that `before` returns
-    /// unless `first`, an i1.
+    /// Clears the accumulators of the register tile `tile_points_`, or loads its partial sums unless `first`, an i1:
+    /// those in StageJob::partial_sums, or those that `before` returns.
     void start_tiles(llvm::Value* first, const std::function<llvm::Value*(const Coords&)>* before);
     /// One step of the reduction.
     void add_products();
-    /// Stores the accumulators to `sums_memory()`: vectors of the tile's points, in their order.
-    void store_tiles();
+    /// Stores the accumulators to StageJob::partial_sums if `last`, an i1, is false, otherwise to `sums_memory()`:
+    /// vectors of the tile's points, in their order.
+    void store_tiles(llvm::Value* last);
     llvm::AllocaInst* sums_memory() const { return sums_; }
 
     bool on_dots() const { return m_.matrix && m_.matrix->dot(); }
@@ -65,7 +66,12 @@ class StageMatrix : public StagePrefetch {
     /// The 4 bytes of an operand at p and at the next points along the sum, as i32, in every lane.
     llvm::Value* packed(uint32_t slot, Coords p);
     llvm::Type* sums_type();  ///< a vector of a row of an accumulator
-    void each_accumulator(const std::function<void(int, llvm::Value* at, llvm::Value* stride)>& body);
+    using AccumulatorBody = std::function<void(int, llvm::Value* at, llvm::Value* stride)>;
+    /// At its place in `sums_`.
+    void each_accumulator(const AccumulatorBody& body);
+    /// At its place in StageJob::partial_sums.
+    void each_partial_sum(const AccumulatorBody& body);
+    llvm::Value* stride_of_rows(const std::function<Expr(const Coords&)>& offset, const Coords& first, int64_t bytes);
 
     std::optional<TileUnit> unit_;
     std::optional<TileSlots> slots_;

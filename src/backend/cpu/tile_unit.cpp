@@ -62,9 +62,10 @@ void TileUnit::zero(int t) {
     b_.CreateMemSet(row(t, b_.getInt64(0)), b_.getInt8(0), kRegisterBytes, llvm::MaybeAlign(64));
 }
 
-void TileUnit::load(int t, llvm::Value* from, llvm::Value* stride) {
+void TileUnit::load(int t, llvm::Value* from, llvm::Value* stride, bool streamed) {
     if (!emulated_) {
-        b_.CreateIntrinsic(llvm::Intrinsic::x86_tileloadd64, {}, {b_.getInt8(static_cast<uint8_t>(t)), from, stride});
+        b_.CreateIntrinsic(streamed ? llvm::Intrinsic::x86_tileloaddt164 : llvm::Intrinsic::x86_tileloadd64, {},
+                           {b_.getInt8(static_cast<uint8_t>(t)), from, stride});
         return;
     }
     each_row(t, [&](llvm::Value* r) {

@@ -36,8 +36,9 @@ class TileUnit {
     /// Sets the shapes of all registers and clears them. Takes about 50 ns on hardware.
     void configure(const std::array<TileShape, kTileRegisters>& shapes);
     void zero(int t);
-    /// `stride`: (i64) bytes between rows.
-    void load(int t, llvm::Value* from, llvm::Value* stride);
+    /// `stride`: (i64) bytes between rows. `streamed`: a hint that caches need not keep the lines
+    /// (TILELOADDT1).
+    void load(int t, llvm::Value* from, llvm::Value* stride, bool streamed = false);
     void store(int t, llvm::Value* to, llvm::Value* stride);
     /// acc[m, n] += sum over p of left[m, 2p] * right[p, 2n] + left[m, 2p + 1] * right[p, 2n + 1]; of bytes, groups of
     /// four in place of pairs.

@@ -123,13 +123,29 @@ bool next_line(const StageSite& s, size_t axis_number) {
 /// lie anywhere (products of 64 to 256 MB took 5 to 15 % less, depthwise convolutions 20 %).
 std::optional<NonTemporal> derive_non_temporal(const StageSite& s, int64_t cache_bytes) {
     const auto above = above_cache(s.result, cache_bytes);
-    if (!above || s.read_back || s.partial) return std::nullopt;
+    if (!above || s.read_back || (s.partial && !s.apart)) return std::nullopt;
     const Micro& m = *s.micro;
     if (s.expr->reducer != Reducer::None || (!m.order.empty() && m.order.back() == m.vector_axis)) return above;
     for (size_t a = 0; a < s.expr->spatial; ++a)
         if (a != m.vector_axis && a < m.registers.size() && m.registers[a] != 1 && !next_line(s, a))
             return std::nullopt;
     return above;
+}
+
+/// Whether the left factor on tile registers is read again only after more than L1 keeps beside a panel of the right
+/// one. Windows overlap: they read it again at once.
+bool reads_left_from_afar(const StageSite& s) {
+    constexpr int64_t kKept = 16 * 1024;
+    const auto slots = s.on_tiles() ? tile_slots(*s.expr, *s.micro->matrix) : std::nullopt;
+    if (!slots) return false;
+    int64_t bytes = matrix_bytes(s.micro->matrix->type);
+    for (size_t a = 0; a < s.axes.size(); ++a) {
+        if (!moves_along(*s.expr, s.expr->accesses[slots->left], a)) continue;
+        const int64_t extent = s.axes[a].extent.value_or(kKept);
+        if (a >= s.expr->spatial && a != s.micro->matrix->sum && extent > 1) return false;
+        bytes = std::min(bytes, kKept + 1) * extent;
+    }
+    return bytes > kKept;
 }
 
 /// Whether register tiles of the axis can have a tail whose size is unknown at compile time.
@@ -246,6 +262,7 @@ void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options
         std::vector<Prefetch> prefetches = derive_prefetches(s, a);
         if (!prefetches.empty()) a.prefetch = std::move(prefetches);
     }
+    if (!a.stream_left && options.one_thread && reads_left_from_afar(s)) a.stream_left = true;
     derive_tails(a, s, cuts,
                  a.unroll_sum == true ? unrollable_sum(s, cut).value_or(std::vector<size_t>()) : std::vector<size_t>());
 }
@@ -290,6 +307,7 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
           "non-temporal stores need a result in memory");
     for (const Prefetch& p : a.prefetch.value_or(std::vector<Prefetch>()))
         check(may_prefetch(s, p), fmt::format("access {} has no {} to prefetch", p.access, to_string(p.kind)));
+    check(!a.stream_left || s.on_tiles(), "only tile registers stream their left factor");
     for (const Tail& t : a.tails) {
         const bool ascending =
             std::adjacent_find(t.sizes.begin(), t.sizes.end(), std::greater_equal<>()) == t.sizes.end();

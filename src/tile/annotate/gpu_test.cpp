@@ -22,7 +22,7 @@ using testing::IsEmpty;
 
 constexpr gpu::BlockLimits kLimits{256, 164 << 10};
 
-TileProgram derived(const std::string& text) { return annotate(parse_tile_program(text), {0, kLimits}); }
+TileProgram derived(const std::string& text) { return annotate(parse_tile_program(text), {0, false, kLimits}); }
 
 /// The lines of the statements, of their annotations alone: what stands behind the padding.
 std::vector<std::string> annotation_lines(const TileProgram& t) {
@@ -187,7 +187,7 @@ TEST(AnnotateGpu, derived_programs_are_valid_and_read_back_as_they_are_printed) 
         EXPECT_EQ(verify(t), std::vector<std::string>());
         const std::string printed = print(t);
         EXPECT_EQ(print(parse_tile_program(printed)), printed);
-        EXPECT_EQ(print(annotate(t, {0, kLimits})), printed);
+        EXPECT_EQ(print(annotate(t, {0, false, kLimits})), printed);
     }
 }
 
@@ -268,7 +268,7 @@ std::vector<std::string> variant_lines(const std::string& text, const std::strin
     if (statement == "store") path = tree.stores.at(0).first;
     std::vector<std::string> out;
     for (const TileProgram& variant : gpu::annotation_variants(t, path, kLimits)) {
-        const TileProgram whole = annotate(variant, {0, kLimits});
+        const TileProgram whole = annotate(variant, {0, false, kLimits});
         EXPECT_EQ(verify(whole), std::vector<std::string>());
         const std::vector<std::string> lines = annotation_lines(whole);
         out.push_back(lines.at(statement == "load" ? 1 : statement == "compute" ? 2 : 3));

@@ -158,7 +158,7 @@ std::optional<Prefetch> epilogue(const StageSite& s, size_t access) {
 }
 
 /// The bytes from a panel of the right factor on tile registers to the next one, if there are several, each for more
-/// than one tile of rows.
+/// than one tile of rows. Of a sum in parts: from the panel of a part to that of the next.
 std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
     const TensorExpr& e = *s.expr;
     const auto slots = s.on_tiles() ? tile_slots(e, *s.micro->matrix) : std::nullopt;
@@ -184,7 +184,13 @@ std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
                  ranges);
     const auto stride = stride_along(by_panel, columns);
     if (!stride || *stride <= 0) return std::nullopt;
-    return *stride * s.operands[access].element_bytes;
+    int64_t elements = *stride;
+    for (size_t a = e.spatial; a < s.axes.size(); ++a)
+        if (!s.axes[a].full) {
+            if (!s.axes[a].extent || !e.extents[a].is_constant()) return std::nullopt;
+            elements = elements / e.extents[a].constant() * *s.axes[a].extent;
+        }
+    return elements * s.operands[access].element_bytes;
 }
 
 /// While later tiles of rows use a panel that the first has read from memory, memory would be idle.

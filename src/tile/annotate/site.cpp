@@ -120,6 +120,7 @@ StageSite site_of(const TileProgram& p, const Walk& walk, const TreePath& path, 
     site.result = operand_site(p, walk, stage.outputs[0]);
     site.read_back = last_reader.count(stage.outputs[0]) != 0;
     for (size_t k = site.expr->spatial; k < axes.size(); ++k) site.partial = site.partial || !site.axes[k].full;
+    site.apart = partial_sums_of(p, walk, stage.outputs[0]).has_value();
     site.online = compute.online || is_rescaled(p, walk, compute.stage, path);
     if (const TileLoop* loop = innermost_parallel(p); loop != nullptr && p.stages.primitives.size() >= 2) {
         const auto it = std::find(axes.begin(), axes.end(), loop->axis);

@@ -40,6 +40,7 @@ struct StageSite {
     OperandSite result;
     bool read_back = false;  ///< a stage of the kernel reads the result
     bool partial = false;    ///< the reduction is cut: Compute adds to what is there
+    bool apart = false;      ///< its partial sums are not kept in the result (Buffer::partial)
     bool online = false;     ///< an online maximum, or a sum that one scales
     /// Of the innermost parallel loop, in a kernel of several stages: the stage's axis, and the loop's step.
     std::optional<size_t> task_axis;

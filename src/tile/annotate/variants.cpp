@@ -94,6 +94,8 @@ class Variants {
         }
     }
     void vary_code() {
+        if (site_.on_tiles())
+            for (const bool streamed : {false, true}) set(&Annotations::stream_left, streamed, false);
         set(&Annotations::cut, std::vector<size_t>{}, std::vector<size_t>{});
         for (const bool unrolled : {false, true}) set(&Annotations::unroll_sum, unrolled, false);
     }
