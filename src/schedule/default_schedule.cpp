@@ -11,8 +11,8 @@ namespace tilewright {
 
 namespace {
 
-/// The loops of a task around a product that is summed in parts (StageChoice::sum_blocks), innermost first: over the
-/// parts, over panels of columns, and over blocks of rows, whose partial sums stay in L2.
+/// The loops of a task around a product whose reduction is blocked (StageChoice::sum_blocks), innermost first: over the
+/// blocks, over panels of columns, and over blocks of rows, whose partial sums stay in L2.
 ///     1024 x 768 sums of 3072 terms:  for m by 512 { for n by 32 { for k by 384 { compute } } }
 std::vector<std::pair<size_t, int64_t>> sum_block_loops(const TensorExpr& e, const StageChoice& choice,
                                                         const Tasks& tasks) {

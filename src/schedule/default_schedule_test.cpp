@@ -79,7 +79,7 @@ TEST(DefaultSchedule, multiplies_bf16_by_dot_products_where_the_target_has_them)
     }
 }
 
-TEST(DefaultSchedule, sums_on_tile_registers_in_parts_whose_panel_fits_in_L1) {
+TEST(DefaultSchedule, blocks_reductions_on_tile_registers_so_that_a_panel_fits_in_L1) {
     Target target = generic_target(VectorIsa::avx512);
     target.native = true;
     target.features = {"amx-bf16", "amx-tile", "avx512bf16"};
@@ -102,7 +102,7 @@ TEST(DefaultSchedule, sums_on_tile_registers_in_parts_whose_panel_fits_in_L1) {
     EXPECT_EQ(line("$m", 768, 768), "s1s0s0s1r2(C0)") << "tasks, then blocks of rows";
 }
 
-TEST(DefaultSchedule, does_not_sum_windows_in_parts_whose_reads_hit_L1) {
+TEST(DefaultSchedule, does_not_block_windows_whose_reads_hit_L1) {
     Target target = generic_target(VectorIsa::avx512);
     target.native = true;
     target.features = {"amx-bf16", "amx-tile", "avx512bf16"};

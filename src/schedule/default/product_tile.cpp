@@ -11,6 +11,11 @@ namespace {
 constexpr int64_t kMostTileVectors = 4;  // along the vector axis
 constexpr int64_t kMostTileRows = 14;    // more rows only add code
 
+/// The ways of L1, of 64 sets: 8 of 32 KiB, 12 of 48 KiB (Intel since Ice Lake, AMD since Zen 5).
+int64_t l1_ways(const Target& target) {
+    return target.caches.empty() ? kL1Ways : std::max(kL1Ways, target.caches[0].bytes / (kL1Sets * kLineBytes));
+}
+
 /// Cycles of one reduction step of a register tile of rows x columns vectors: the maximum of multiply-adds, loads,
 /// latency that too few accumulators do not hide, and the panel's vectors at `panel_bytes_per_cycle`. By 16-bit pairs,
 /// two multiplications and two additions take the place of a multiply-add, three instructions take an operand apart,
@@ -59,6 +64,8 @@ ProductTile choose_product_tile(const ProductShape& shape, const Target& target)
     ProductTile best;
     double best_cost = 1e300;
     const double vector_bytes = 4.0 * target.micro_lanes();
+    const int64_t free_ways = l1_ways(target) - 2;  // the panel's vectors stream through the other two
+    if (l1_ways(target) > kL1Ways) rates.l2_bytes = rates.wide_l2_bytes;
     for (int64_t c = 1; c <= std::min(kMostTileVectors, shape.vectors); ++c) {
         // The operand's vectors stay in registers beside the accumulators. The broadcast needs a register unless it is
         // a memory operand of the multiply-add. By 16-bit pairs both are taken apart, and a product and a mask are
@@ -70,7 +77,7 @@ ProductTile choose_product_tile(const ProductShape& shape, const Target& target)
             for (int64_t q = std::min(shape.outer_rows, most / r); q >= 1; --q) {
                 // Every row is a separate stream.
                 if (points_in_fullest_set(q, shape.outer_stride * shape.element_bytes, r,
-                                          shape.stride * shape.element_bytes) > target.nominal.l1_free_ways)
+                                          shape.stride * shape.element_bytes) > free_ways)
                     continue;
                 const double cost = product_cycles(rates, shape, {c, q, r}, vector_bytes);
                 const bool better =

@@ -17,7 +17,7 @@ namespace {
 constexpr double kLeastProduct = 9, kLinesPerCycle = 2, kConfiguration = 360, kStoreTile = 14, kLoadTile = 8,
                  kEpilogueVector = 4;
 // Lines from L2 come at 40 bytes a cycle. A panel that exceeds half of L1 is read from there for every tile of rows,
-// unless the sum is made in parts.
+// unless the reduction is blocked.
 constexpr double kL2LinesPerCycle = 40.0 / 64;
 constexpr int64_t kL1PanelBytes = 24 * 1024, kL1LeftBytes = 16 * 1024;
 
@@ -48,8 +48,8 @@ class TileChoice {
     TileShapes run() const {
         TileShapes best;
         double least = 1e300;
-        const auto consider = [&](const TileShapes& s, double parts) {
-            const double cost = cycles(s, parts);
+        const auto consider = [&](const TileShapes& s, double block_count) {
+            const double cost = cycles(s, block_count);
             if (cost >= least * 0.999) return false;
             least = cost;
             best = s;
@@ -57,14 +57,14 @@ class TileChoice {
         };
         for (int64_t c = 1; c <= std::min<int64_t>(kTileRegisters - 2, columns_); ++c) {
             const SumBlocks blocks = blocks_of(c);
-            double parts = 1;
+            double block_count = 1;
             for (const auto& [axis, points] : blocks)
-                parts *= std::ceil(static_cast<double>(w_.extent(axis)) / static_cast<double>(points));
+                block_count *= std::ceil(static_cast<double>(w_.extent(axis)) / static_cast<double>(points));
             for (int64_t q = 1; q <= std::min<int64_t>(3, outer_); ++q)
                 for (int64_t r = std::min<int64_t>(3 * kTileRows, rows_); r >= 1; --r) {
                     if (!TileGrid{q * ((r + kTileRows - 1) / kTileRows), c, 1}.fits()) continue;
                     consider({r, q, c, {}}, 1);
-                    if (parts > 1 && users_of({r, q, c, {}}) > 1 && consider({r, q, c, {}}, parts))
+                    if (block_count > 1 && users_of({r, q, c, {}}) > 1 && consider({r, q, c, {}}, block_count))
                         best.blocks = blocks;
                 }
         }
@@ -85,24 +85,25 @@ class TileChoice {
     }
 
     /// Of the whole product.
-    double cycles(const TileShapes& s, double parts) const {
+    double cycles(const TileShapes& s, double block_count) const {
         const auto over = [](int64_t extent, int64_t tile, double tail_cost, const auto& cost) {
             const int64_t full = extent / tile, tail = extent % tile;
             return static_cast<double>(full) * cost(tile) + (tail > 0 ? cost(tail) + tail_cost : 0.0);
         };
         const double users = users_of(s);
         return over(columns_, s.columns, kConfiguration, [&](int64_t c) {
-            return over(outer_, s.outer, kConfiguration * parts, [&](int64_t q) {
-                return over(rows_, s.rows, kConfiguration * parts, [&](int64_t r) {
-                    return tile_cycles({r, q, c, {}}, users, parts);
+            return over(outer_, s.outer, kConfiguration * block_count, [&](int64_t q) {
+                return over(rows_, s.rows, kConfiguration * block_count, [&](int64_t r) {
+                    return tile_cycles({r, q, c, {}}, users, block_count);
                 });
             });
         });
     }
 
     /// Of a register tile. `users`: tiles of rows that use a panel of the right operand, which the first of them reads
-    /// from L2. `parts` of the sum, whose panels L1 keeps; 1: the sum is made at once.
-    double tile_cycles(const TileShapes& s, double users, double parts) const {
+    /// from L2. `block_count` blocks of the reduction, whose panels
+    /// L1 keeps; 1: it is not blocked.
+    double tile_cycles(const TileShapes& s, double users, double block_count) const {
         const int64_t tiles = (s.rows + kTileRows - 1) / kTileRows, height = (s.rows + tiles - 1) / tiles;
         double products = 0;
         for (int64_t t = 0; t < tiles; ++t)
@@ -110,10 +111,10 @@ class TileChoice {
         const auto q = static_cast<double>(s.outer), c = static_cast<double>(s.columns);
         const double left = q * static_cast<double>(s.rows), right = c * static_cast<double>(groups_);
         const double accumulators = q * static_cast<double>(tiles) * c;
-        const bool near = parts > 1 || panel_bytes(s.columns) <= static_cast<double>(kL1PanelBytes);
+        const bool near = block_count > 1 || panel_bytes(s.columns) <= static_cast<double>(kL1PanelBytes);
         const double far = (near ? right / users : right) + (far_left_ ? left * left_share(s) : 0);
         return steps_ * std::max({q * c * products, (left + right) / kLinesPerCycle, far / kL2LinesPerCycle}) +
-               accumulators * (kStoreTile + (parts - 1) * (kStoreTile + kLoadTile)) +
+               accumulators * (kStoreTile + (block_count - 1) * (kStoreTile + kLoadTile)) +
                q * static_cast<double>(s.rows) * c * kEpilogueVector + 40;
     }
 
@@ -134,9 +135,9 @@ class TileChoice {
         return known = std::min(1.0, bytes / (points * static_cast<double>(matrix_bytes(t_.unit.type))));
     }
 
-    /// Parts of the sum whose panel of columns fits kL1PanelBytes, by its loops from the outermost on; none if the
-    /// whole panel fits.
-    ///     3 x 3 windows of 256 channels, 32 columns: a part is one position of the window, 16 KB of 144
+    /// Blocks of the reduction whose panel of columns fits kL1PanelBytes, by its loops from the outermost on; none if
+    /// the whole panel fits.
+    ///     3 x 3 windows of 256 channels, 32 columns: a block is one position of the window, 16 KB of 144
     SumBlocks blocks_of(int64_t columns) const {
         auto bytes = static_cast<int64_t>(panel_bytes(columns));
         std::vector<size_t> loops;  // windows, then the sum that an instruction adds up

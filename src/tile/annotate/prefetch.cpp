@@ -158,7 +158,7 @@ std::optional<Prefetch> epilogue(const StageSite& s, size_t access) {
 }
 
 /// The bytes from a panel of the right factor on tile registers to the next one, if there are several, each for more
-/// than one tile of rows. Of a sum in parts: from the panel of a part to that of the next.
+/// than one tile of rows. Of a blocked reduction: from the panel of a block to that of the next.
 std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
     const TensorExpr& e = *s.expr;
     const auto slots = s.on_tiles() ? tile_slots(e, *s.micro->matrix) : std::nullopt;
