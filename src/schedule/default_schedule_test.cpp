@@ -118,7 +118,7 @@ TEST(DefaultSchedule, does_not_block_windows_whose_reads_hit_L1) {
         EXPECT_EQ(verify(t), std::vector<std::string>()) << print(t);
         return tiling_expression(t);
     };
-    EXPECT_EQ(line(64, 56), "s0(C0)") << "36 KB, but a pixel is read nine times";
+    EXPECT_EQ(line(64, 56), "C0") << "36 KB, but a pixel is read nine times";
 }
 
 TEST(DefaultSchedule, multiplies_bytes_by_the_fastest_instructions_that_the_target_has) {
