@@ -58,7 +58,7 @@ enum class PrefetchKind : uint8_t {
     Window,    ///< what a window reads for the first time, with each step of the sum
     Map,       ///< what the next tile of a constant-coefficient linear transform reads for the first time
     Epilogue,  ///< the operand of the tile's epilogue, before its sum
-    Next,      ///< a share of the next panel of a factor on tile registers, with each step of the sum
+    Next,      ///< a share of the next panel of a factor, with each step of the sum
 };
 std::string_view to_string(PrefetchKind kind);
 struct Prefetch {

@@ -98,6 +98,45 @@ TEST(AnnotatedCode, prefetches) {
     EXPECT_EQ(occurrences_annotated(kPrefetch, "8", " prefetch 1 panel bytes 4160 results 17"), 0);
 }
 
+TEST(AnnotatedCode, prefetches_a_share_of_the_next_panel_with_each_step) {
+    const auto product = [](const std::string& rows, const std::string& annotation) {
+        return parse_tile_program(fmt::format(R"(tile product {{
+stages {{
+program product {{
+  input a: f32[{0}, 24]
+  input b: f32[3, 24, 16]
+  c: f32[{0}, 48] = [{0}, 48] sum(i2 < 24) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 16, i2, i1 % 16]
+  output c
+}}
+}}
+axes m="{0}" n="48" k="24"
+stage 0 over [m n k]
+compute 0 vector n lanes 8 registers [m=4 n=16] order [n m k] padding partition {1}
+}}
+)",
+                                              rows, annotation));
+    };
+    const auto prefetches = [&](const std::string& rows, const std::string& annotation) {
+        const std::string code = print_emitted(product(rows, annotation), avx2());
+        size_t found = 0;
+        for (size_t at = 0; (at = code.find("call void @llvm.prefetch", at)) != std::string::npos; ++at) ++found;
+        return found;
+    };
+    EXPECT_EQ(prefetches("8", "prefetch never"), 0u);
+    EXPECT_EQ(prefetches("8", "prefetch 1 next bytes 1536"), 1u) << "a line for two tiles of rows";
+    EXPECT_EQ(prefetches("4", "prefetch 1 panel bytes 64"), 2u);
+    EXPECT_GT(prefetches("$m", "prefetch 1 next bytes 1536"), 0u);
+    for (const int64_t rows : {1, 4, 11, 32}) {
+        std::vector<Tensor> inputs;
+        for (const Shape& shape : {Shape{rows, 24}, Shape{3, 24, 16}}) {
+            inputs.emplace_back(DType::F32, shape);
+            for (int64_t i = 0; i < inputs.back().count(); ++i) inputs.back().set(i, static_cast<double>(i % 9 - 4));
+        }
+        if (!runs_here(avx2())) continue;
+        EXPECT_EQ(disagreement(product("$m", "prefetch 1 next bytes 1536"), inputs, 1e-5, avx2()), "") << rows;
+    }
+}
+
 TEST(AnnotatedCode, non_temporal_stores) {
     constexpr const char* kNonTemporal = "!nontemporal";
     EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", ""), 0);

@@ -542,6 +542,7 @@ class StageEmitter : public StageMatrix {
     void accumulate() {
         forget();
         prefetch_rows();
+        prefetch_panels();
         prefetch_windows();
         start_dots();
         const std::vector<Coords> steps = points(true);

@@ -138,28 +138,8 @@ void StageMatrix::load_right(int t, size_t column) {
         prefetch_next(from, ahead->bytes, bytes);
 }
 
-std::pair<llvm::Value*, int64_t> StageMatrix::tile_number() {
-    constexpr int64_t kAssumed = 4;  // tiles of a dynamic number of rows; a power of two
-    llvm::Value* number = nullptr;
-    int64_t tiles = 1;
-    for (const size_t a : order(false)) {
-        if (a == va_ || moves_along(e_, e_.accesses[slots_->right], a)) continue;
-        const AxisRange& r = axis_ranges_[a];
-        const int64_t tile = register_tile(a);
-        const int64_t count = r.constant_extent ? (*r.constant_extent + tile - 1) / tile : kAssumed;
-        if (count == 1) continue;
-        llvm::Value* here = b_.CreateUDiv(b_.CreateSub(base_[a], r.lo), b_.getInt64(static_cast<uint64_t>(tile)));
-        if (!r.constant_extent) here = b_.CreateAnd(here, b_.getInt64(kAssumed - 1));
-        number = number == nullptr
-                     ? here
-                     : b_.CreateAdd(b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(count))), here);
-        tiles *= count;
-    }
-    return {number, tiles};
-}
-
 void StageMatrix::prefetch_next(llvm::Value* right, int64_t bytes, llvm::Value* stride) {
-    const auto [number, tiles] = tile_number();
+    const auto [number, tiles] = tile_number(slots_->right);
     if (number == nullptr) return;
     const int64_t lines = m_.registers[m_.matrix->sum] / dot_step(m_.matrix->type), share = (lines + tiles - 1) / tiles;
     llvm::Value* first = b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(share)));

@@ -60,8 +60,6 @@ class StageMatrix : public StagePrefetch {
     void load_right(int t, size_t column);
     /// PrefetchKind::Next: a share of the panel `bytes` ahead, of the lines that this step reads of one column's tile.
     void prefetch_next(llvm::Value* right, int64_t bytes, llvm::Value* stride);
-    /// The number of the register tile among those that share a panel, and how many these are; (null, 1): one.
-    std::pair<llvm::Value*, int64_t> tile_number();
     Expr offset_at(uint32_t slot, const Coords& p);
     /// The 4 bytes of an operand at p and at the next points along the sum, as i32, in every lane.
     llvm::Value* packed(uint32_t slot, Coords p);

@@ -85,6 +85,51 @@ void StagePrefetch::prefetch_rows() {
     }
 }
 
+std::pair<llvm::Value*, int64_t> StagePrefetch::tile_number(size_t slot) {
+    constexpr int64_t kAssumed = 4;  // tiles of a dynamic number of rows; a power of two
+    llvm::Value* number = nullptr;
+    int64_t tiles = 1;
+    for (const size_t a : order(false)) {
+        if (a == va_ || moves_along(e_, e_.accesses[slot], a)) continue;
+        const AxisRange& r = axis_ranges_[a];
+        const int64_t tile = register_tile(a);
+        const int64_t count = r.constant_extent ? (*r.constant_extent + tile - 1) / tile : kAssumed;
+        if (count == 1) continue;
+        llvm::Value* here = b_.CreateUDiv(b_.CreateSub(base_[a], r.lo), b_.getInt64(static_cast<uint64_t>(tile)));
+        if (!r.constant_extent) here = b_.CreateAnd(here, b_.getInt64(kAssumed - 1));
+        number = number == nullptr
+                     ? here
+                     : b_.CreateAdd(b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(count))), here);
+        tiles *= count;
+    }
+    return {number, tiles};
+}
+
+void StagePrefetch::prefetch_panels() {
+    constexpr int64_t kLine = 64;
+    if (is_clamped()) return;
+    for (const uint32_t slot : e_.body.slots()) {
+        const Prefetch* wanted = prefetch_of(slot, PrefetchKind::Next);
+        if (wanted == nullptr) continue;
+        const auto [number, tiles] = tile_number(slot);
+        const size_t k = e_.spatial;
+        if (number == nullptr || regs_[k] != 1 || !axis_ranges_[k].constant_extent) continue;
+        const Place& place = job_.accesses[slot];
+        const int64_t width = register_tile(va_) * static_cast<int64_t>(byte_size(place.storage));
+        int64_t share = width;  // bytes of a step
+        for (int64_t n = 2; n <= tiles && share % 2 == 0; n *= 2) share /= 2;
+        // The first line of this panel, and the steps of earlier tiles and of this one.
+        const Address here = address(place, offset_of(place, e_.accesses[slot].index, Coords(n_axes_, 0)));
+        if (here.per_lane != nullptr) continue;
+        llvm::Value* step = b_.CreateSub(base_[k], axis_ranges_[k].lo);
+        llvm::Value* before =
+            b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(*axis_ranges_[k].constant_extent * share)));
+        llvm::Value* moved = b_.CreateNSWMul(step, b_.getInt64(static_cast<uint64_t>(share - width)));
+        llvm::Value* there = b_.CreateGEP(b_.getInt8Ty(), here.pointer, b_.CreateAdd(before, moved));
+        for (int64_t line = 0; line < share; line += kLine) prefetch(there, wanted->bytes + line);
+    }
+}
+
 void StagePrefetch::prefetch_epilogue() {
     if (is_clamped()) return;
     for (const uint32_t slot : e_.epilogue.slots()) {

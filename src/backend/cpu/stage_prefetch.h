@@ -3,6 +3,7 @@
 // are emitted with the reads.
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/stage_tiles.h"
@@ -19,6 +20,11 @@ class StagePrefetch : public StageTiles {
     void prefetch_map(const ConstantTransform& map);
     /// PrefetchKind::Rows: each step of the reduction prefetches its share of the next register tile's rows.
     void prefetch_rows();
+    /// PrefetchKind::Next of vectors: each step of the reduction prefetches its share of the next panel.
+    void prefetch_panels();
+    /// The number of the register tile among those that share a panel of the access, and how many these are; (null, 1):
+    /// one.
+    std::pair<llvm::Value*, int64_t> tile_number(size_t slot);
     /// PrefetchKind::Epilogue
     void prefetch_epilogue();
     /// PrefetchKind::Window

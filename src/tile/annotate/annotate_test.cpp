@@ -158,6 +158,32 @@ TEST(Annotate, a_product_with_dynamic_rows) {
     EXPECT_FALSE(a.cut || a.epilogue_loop || a.unroll_sum);
 }
 
+TEST(Annotate, tiles_of_rows_prefetch_their_shares_of_the_next_panel) {
+    const auto of_weights = [](int rows, int columns, int sum) {
+        const Annotations a = derived(fmt::format(R"TW(tile product {{
+stages {{
+program product {{
+  input a: f32[{0}, {2}]
+  input b: f32[{3}, {2}, 32]
+  c: f32[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 32, i2, i1 % 32]
+  output c
+}}
+}}
+axes m="{0}" n="{1}" k="{2}"
+stage 0 over [m n k]
+compute 0 vector n lanes 16 registers [m=13 n=32] order [n m k] padding partition
+}}
+)TW",
+                                                  rows, columns, sum, columns / 32));
+        return a.prefetch ? *a.prefetch : std::vector<Prefetch>();
+    };
+    EXPECT_THAT(of_weights(128, 768, 768), Contains(Prefetch{1, PrefetchKind::Next, 32 * 768 * 4, 8}));
+    // Two panels of 384 KB, one tile of rows, one panel.
+    EXPECT_THAT(of_weights(128, 768, 3072), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 8}));
+    EXPECT_THAT(of_weights(13, 768, 768), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 8}));
+    EXPECT_THAT(of_weights(128, 32, 8192), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 8}));
+}
+
 TEST(Annotate, a_product_whose_rows_are_known) {
     const Annotations a = derived(annotated_product("", "m=13 n=32", "100"), 1 << 20);
     EXPECT_THAT(a.tails, ElementsAre());
