@@ -79,10 +79,15 @@ TEST(DefaultSchedule, multiplies_bf16_by_dot_products_where_the_target_has_them)
     }
 }
 
-TEST(DefaultSchedule, blocks_reductions_on_tile_registers_so_that_a_panel_fits_in_L1) {
+Target with_amx() {
     Target target = generic_target(VectorIsa::avx512);
     target.native = true;
     target.features = {"amx-bf16", "amx-tile", "avx512bf16"};
+    return target;
+}
+
+TEST(DefaultSchedule, blocks_reductions_on_tile_registers_so_that_a_panel_fits_in_L1) {
+    const Target target = with_amx();
     const auto line = [&](const std::string& m, int n, int k) {
         const Program stages = parse_program(fmt::format(R"(program product {{
   input a: bf16[{0}, {2}]
@@ -103,9 +108,7 @@ TEST(DefaultSchedule, blocks_reductions_on_tile_registers_so_that_a_panel_fits_i
 }
 
 TEST(DefaultSchedule, does_not_block_windows_whose_reads_hit_L1) {
-    Target target = generic_target(VectorIsa::avx512);
-    target.native = true;
-    target.features = {"amx-bf16", "amx-tile", "avx512bf16"};
+    const Target target = with_amx();
     const auto line = [&](int channels, int size) {
         const Program stages = parse_program(fmt::format(R"(program convolution {{
   input x: bf16[{2}, {2}, {0}]
@@ -119,6 +122,23 @@ TEST(DefaultSchedule, does_not_block_windows_whose_reads_hit_L1) {
         return tiling_expression(t);
     };
     EXPECT_EQ(line(64, 56), "C0") << "36 KB, but a pixel is read nine times";
+}
+
+TEST(DefaultSchedule, keeps_rows_whole_that_exceed_L2_by_less_than_blocks_would_read_again) {
+    // The rows are 1.5 MB, the weights 9.4 MB in panels of 384 KB.
+    const Program stages = parse_program(R"(program product {
+  input a: f32[128, 3072]
+  input b: f32[3072, 768]
+  c: f32[128, 768] = [128, 768] sum(i2 < 3072) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+})");
+    const auto line = [&](int64_t l2) {
+        Target target = generic_target(VectorIsa::avx512);
+        target.caches.at(1).bytes = l2;
+        return tiling_expression(default_schedule(stages, target));
+    };
+    EXPECT_THAT(line(2 << 20), testing::Not(testing::HasSubstr("s0")));
+    EXPECT_THAT(line(1 << 20), testing::HasSubstr("s0"));
 }
 
 TEST(DefaultSchedule, multiplies_bytes_by_the_fastest_instructions_that_the_target_has) {

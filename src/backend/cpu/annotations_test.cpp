@@ -39,6 +39,12 @@ CacheLevel cache_of(int64_t bytes) {
     return level;
 }
 
+int count_of(const std::string& of, const std::string& code) {
+    int found = 0;
+    for (size_t at = 0; (at = code.find(of, at)) != std::string::npos; ++at) ++found;
+    return found;
+}
+
 /// Counts occurrences of `of` in the unoptimised code with these annotations. The annotated program must compute what
 /// its stages compute.
 int occurrences_annotated(const std::string& of, const std::string& rows, const std::string& annotations) {
@@ -54,10 +60,7 @@ int occurrences_annotated(const std::string& of, const std::string& rows, const 
             }
             EXPECT_EQ(disagreement(t, inputs, 1e-5, avx2()), "") << n << " rows," << annotations;
         }
-    const std::string code = print_emitted(t, avx2());
-    int found = 0;
-    for (size_t at = 0; (at = code.find(of, at)) != std::string::npos; ++at) ++found;
-    return found;
+    return count_of(of, print_emitted(t, avx2()));
 }
 
 constexpr const char* kMultiplyAdd = "call <8 x float> @llvm.fma.v8f32(";
@@ -117,15 +120,12 @@ compute 0 vector n lanes 8 registers [m=4 n=16] order [n m k] padding partition 
                                               rows, annotation));
     };
     const auto prefetches = [&](const std::string& rows, const std::string& annotation) {
-        const std::string code = print_emitted(product(rows, annotation), avx2());
-        size_t found = 0;
-        for (size_t at = 0; (at = code.find("call void @llvm.prefetch", at)) != std::string::npos; ++at) ++found;
-        return found;
+        return count_of("call void @llvm.prefetch", print_emitted(product(rows, annotation), avx2()));
     };
-    EXPECT_EQ(prefetches("8", "prefetch never"), 0u);
-    EXPECT_EQ(prefetches("8", "prefetch 1 next bytes 1536"), 1u) << "a line for two tiles of rows";
-    EXPECT_EQ(prefetches("4", "prefetch 1 panel bytes 64"), 2u);
-    EXPECT_GT(prefetches("$m", "prefetch 1 next bytes 1536"), 0u);
+    EXPECT_EQ(prefetches("8", "prefetch never"), 0);
+    EXPECT_EQ(prefetches("8", "prefetch 1 next bytes 1536"), 1) << "a line for two tiles of rows";
+    EXPECT_EQ(prefetches("4", "prefetch 1 panel bytes 64"), 2);
+    EXPECT_GT(prefetches("$m", "prefetch 1 next bytes 1536"), 0);
     for (const int64_t rows : {1, 4, 11, 32}) {
         std::vector<Tensor> inputs;
         for (const Shape& shape : {Shape{rows, 24}, Shape{3, 24, 16}}) {

@@ -184,6 +184,32 @@ compute 0 vector n lanes 16 registers [m=13 n=32] order [n m k] padding partitio
     EXPECT_THAT(of_weights(128, 32, 8192), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 8}));
 }
 
+TEST(Annotate, one_thread_streams_a_left_factor_that_L1_does_not_keep) {
+    const auto streamed = [](int rows, bool one_thread) {
+        const TileProgram t = parse_tile_program(fmt::format(R"TW(tile product {{
+stages {{
+program product {{
+  input a: bf16[{0}, 256]
+  input b: bf16[2, 128, 32, 2]
+  c: f32[{0}, 64] = [{0}, 64] sum(i2 < 256) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 32, i2 // 2, i1 % 32, i2 % 2]
+  output c
+}}
+}}
+axes m="{0}" n="64" k="256"
+stage 0 over [m n k]
+compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m=32 n=32 k=32] order [n m k] padding partition
+}}
+)TW",
+                                                             rows));
+        return annotations_of(annotate(t, {0, one_thread, {}})).stream_left == true;
+    };
+    EXPECT_TRUE(streamed(128, true));  // 64 KB
+    EXPECT_FALSE(streamed(32, true));  // 16 KB
+    EXPECT_FALSE(streamed(128, false));
+    EXPECT_THAT(annotation_errors(" left streamed"),
+                Contains(HasSubstr("only tile registers stream their left factor")));
+}
+
 TEST(Annotate, a_product_whose_rows_are_known) {
     const Annotations a = derived(annotated_product("", "m=13 n=32", "100"), 1 << 20);
     EXPECT_THAT(a.tails, ElementsAre());

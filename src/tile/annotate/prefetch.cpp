@@ -106,17 +106,22 @@ std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
     return elements * s.operands[access].element_bytes;
 }
 
-/// As bytes_of_panel, where each step of the sum can prefetch a share of the next panel, as steps read it line by line,
-/// and L2 keeps two panels. Memory would be idle while all but the first tile of rows use a panel: 128 x 768 sums of 768
-/// terms, weights in memory, 0.90 to 0.80 ms (Intel Xeon 6/167; 0.78 from L2). Panels of 384 KB gained nothing.
-std::optional<int64_t> next_by_shares(const StageSite& s, size_t access) {
-    constexpr int64_t kLargest = 128 * 1024;
+/// As bytes_of_panel, on vectors: where each step of the one reduction loop can prefetch a share of the next panel, as
+/// steps read a panel line by line.
+std::optional<int64_t> bytes_by_shares(const StageSite& s, size_t access) {
     const TensorExpr& e = *s.expr;
     if (s.on_dots() || e.extents.size() != e.spatial + 1 || s.register_tile(e.spatial) != 1) return std::nullopt;
-    const auto step = stride_along(element_number(s, access), e.spatial);
-    const int64_t width = s.register_tile(*s.micro->vector_axis);
     const auto bytes = bytes_of_panel(s, access);
-    return bytes && *bytes <= kLargest && step == width ? bytes : std::nullopt;
+    const bool in_lines = stride_along(element_number(s, access), e.spatial) == s.register_tile(*s.micro->vector_axis);
+    return in_lines ? bytes : std::nullopt;
+}
+
+/// If L2 keeps two panels. Memory would be idle while all but the first tile of rows use a panel: 128 x 768 sums of 768
+/// terms, weights in memory, 0.90 to 0.80 ms (Intel Xeon 6/167; 0.78 from L2). Panels of 384 KB gained nothing.
+std::optional<int64_t> near_panel(const StageSite& s, size_t access) {
+    constexpr int64_t kLargest = 128 * 1024;
+    const auto bytes = bytes_by_shares(s, access);
+    return bytes && *bytes <= kLargest ? bytes : std::nullopt;
 }
 
 /// The hardware's streams end with every page of 4 KiB, and a panel of weights is followed by the next. Steps of less
@@ -136,7 +141,7 @@ std::optional<Prefetch> panel(const StageSite& s, size_t access) {
     const bool far = s.operands[access].far && numbers > 1;
     if ((!far && !s.operands[access].streams()) || results * numbers < kLeastResults) return std::nullopt;
     const int64_t least = std::max<int64_t>(1, kLeastResults / numbers);
-    if (const auto bytes = numbers == 1 ? next_by_shares(s, access) : std::nullopt)
+    if (const auto bytes = numbers == 1 ? near_panel(s, access) : std::nullopt)
         return Prefetch{access, PrefetchKind::Next, *bytes, least};
     return Prefetch{access, PrefetchKind::Panel, kAhead, least};
 }
@@ -245,7 +250,7 @@ bool may_prefetch(const StageSite& s, const Prefetch& p) {
     const bool vector = on_vector(s, p.access);
     switch (p.kind) {
         case PrefetchKind::Next:
-            return bytes_of_panel(s, p.access).has_value();
+            return (s.on_tiles() ? bytes_of_panel(s, p.access) : bytes_by_shares(s, p.access)).has_value();
         case PrefetchKind::Task:
         case PrefetchKind::Panel:
             return vector;
