@@ -392,6 +392,10 @@ TEST(NestCost, follows_the_annotated_sizes_of_tails) {
     EXPECT_GT(clamped, derived);
     w.micro.annotations.tails = {{1, tail_sizes(4), false}};
     EXPECT_EQ(w.compute({{1, 4}}), derived);
+    w.micro.annotations.tails = {{1, half_tail_sizes(4), false}};  // three columns: two and one
+    const double halves = w.compute({{1, 4}});
+    EXPECT_GT(halves, derived);
+    EXPECT_LT(halves, clamped);
 }
 
 TEST(Estimate, of_twice_the_work_is_about_twice_the_time) {

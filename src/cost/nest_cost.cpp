@@ -104,8 +104,8 @@ using Lengths = std::map<int64_t, double>;  ///< length of a range -> count
 /// Tiles along an axis: points or vectors of each, and whether it is a tail.
 using Tiles = std::map<std::pair<int64_t, bool>, double>;
 
-/// Tiles of `step` points in units of `unit`. A tail of an extent that is unknown at compile time is computed by the
-/// least of `tail_sizes` that covers it; empty: every tail has its exact size.
+/// Tiles of `step` points in units of `unit`. A tail of an extent that is unknown at compile time is computed in tiles
+/// of `tail_sizes` (Tail::sizes); empty: every tail has its exact size.
 Tiles tiles_of(const Lengths& ranges, int64_t step, int64_t unit, const std::vector<int64_t>& tail_sizes) {
     Tiles tiles;
     for (const auto& [length, count] : ranges) {
@@ -113,8 +113,13 @@ Tiles tiles_of(const Lengths& ranges, int64_t step, int64_t unit, const std::vec
             tiles[{step / unit, false}] += count * static_cast<double>(steps);
         int64_t tail = ceil_of(length % step, unit);
         if (tail == 0) continue;
-        if (!tail_sizes.empty()) tail = *std::lower_bound(tail_sizes.begin(), tail_sizes.end(), tail);
-        tiles[{tail, true}] += count;
+        if (tail_sizes.empty()) {
+            tiles[{tail, true}] += count;
+            continue;
+        }
+        const int64_t points = tail_step(tail, tail_sizes.back());
+        for (; tail > 0; tail -= points)
+            tiles[{*std::lower_bound(tail_sizes.begin(), tail_sizes.end(), std::min(tail, points)), true}] += count;
     }
     return tiles;
 }

@@ -73,11 +73,11 @@ struct Prefetch {
 /// always masked.
 struct Tail {
     size_t axis = 0;
-    /// Tail specialisation: numbers of points that have code of their own, ascending; the smallest that is not less
-    /// than the tail computes it, and stores under a condition. The last is the tile.
+    /// Tail specialisation: numbers of points that have code of their own, ascending up to the tile; the smallest that is
+    /// not less than the tail computes it, and stores under a condition. Longer tails are several tiles (tail_step).
     std::vector<int64_t> sizes;
-    /// A tail longer than all but the last size is computed by a whole tile that ends where the axis does (Halide's
-    /// ShiftInwards): some results are computed twice.
+    /// The last size is the tile; a tail longer than all others is computed by a whole tile that ends where the axis
+    /// does (Halide's ShiftInwards): some results are computed twice.
     bool shift = false;
     friend bool operator==(const Tail&, const Tail&) = default;
 };

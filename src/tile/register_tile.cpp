@@ -12,6 +12,17 @@ std::vector<int64_t> tail_sizes(int64_t tile) {
     return out;
 }
 
+std::vector<int64_t> half_tail_sizes(int64_t tile) {
+    if (tile == 1) return {1};
+    std::vector<int64_t> out = tail_sizes((tile + 1) / 2);
+    return out;
+}
+
+int64_t tail_step(int64_t points, int64_t largest) {
+    if (points <= largest) return points;
+    return points <= 2 * largest ? (points + 1) / 2 : largest;
+}
+
 Accumulators accumulators_for(std::optional<int64_t> steps) {
     constexpr int64_t kInFlight = 8, kMost = 4, kWorthIt = 16;
     if (steps && *steps < kWorthIt) return {};

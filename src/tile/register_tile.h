@@ -15,6 +15,15 @@ namespace tilewright {
 /// the points are redundant.
 ///     4 -> 1, 2, 3, 4;   24 -> 1, 2, ..., 16, 20, 24
 std::vector<int64_t> tail_sizes(int64_t tile);
+/// Likewise where what a second tile reads again is near: half of the sizes, and a third of the code. Longer tails are
+/// two tiles.
+///     4 -> 1, 2;   13 -> 1, 2, ..., 7
+std::vector<int64_t> half_tail_sizes(int64_t tile);
+
+/// Returns how many points the tiles of a tail of `points` have, all but the last (Tail::sizes, of which the largest is
+/// `largest`): tails that two tiles can hold become two halves, others whole tiles and what is left.
+///     13 points, largest 7 -> 7 and 6;   largest 4 -> 4, 4, 4 and 1
+int64_t tail_step(int64_t points, int64_t largest);
 
 /// Returns how many accumulators hide the latency of multiply-adds: a dependent multiply-add waits four cycles, in
 /// which eight others can start. A single row of two vectors therefore takes four steps of the innermost loop at a

@@ -25,6 +25,24 @@ TEST(TailSizes, fit_few_points_exactly_and_many_nearly) {
     }
 }
 
+TEST(HalfTailSizes, fit_halves) {
+    EXPECT_THAT(half_tail_sizes(1), ElementsAre(1));
+    EXPECT_THAT(half_tail_sizes(2), ElementsAre(1));
+    EXPECT_THAT(half_tail_sizes(3), ElementsAre(1, 2));
+    EXPECT_THAT(half_tail_sizes(13), ElementsAre(1, 2, 3, 4, 5, 6, 7));
+    EXPECT_THAT(half_tail_sizes(40), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20));
+}
+
+TEST(TailStep, gives_two_halves_or_whole_tiles) {
+    EXPECT_EQ(tail_step(7, 7), 7);
+    EXPECT_EQ(tail_step(8, 7), 4);
+    EXPECT_EQ(tail_step(13, 7), 7);  // and 6
+    EXPECT_EQ(tail_step(13, 4), 4);  // three times, and 1
+    for (int64_t tile = 2; tile <= 40; ++tile)
+        for (int64_t tail = 1; tail < tile; ++tail)
+            EXPECT_LE(tail - tail_step(tail, half_tail_sizes(tile).back()), tail / 2);
+}
+
 TEST(Accumulators, are_as_many_as_hide_the_latency_of_a_multiply_add) {
     EXPECT_EQ(accumulators_for(256).per_sum(1), 4);
     EXPECT_EQ(accumulators_for(std::nullopt).per_sum(2), 4);

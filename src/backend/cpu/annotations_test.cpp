@@ -50,7 +50,7 @@ int count_of(const std::string& of, const std::string& code) {
 int occurrences_annotated(const std::string& of, const std::string& rows, const std::string& annotations) {
     const TileProgram t = product_annotated(rows, annotations);
     if (runs_here(avx2()))
-        for (const int64_t n : {1, 3, 8, 13, 21}) {
+        for (const int64_t n : {1, 3, 8, 13, 15, 21}) {
             if (rows != "$rows" && rows != std::to_string(n)) continue;
             std::vector<Tensor> inputs;
             for (const Shape& shape : {Shape{n, 64}, Shape{64, 16}}) {
@@ -88,7 +88,11 @@ TEST(AnnotatedCode, tails) {
     EXPECT_EQ(tiles(" tail s0 [1 8]"), clamped + row);
     EXPECT_EQ(tiles(" tail s0 [1 2 8]"), clamped + 3 * row);
     EXPECT_EQ(tiles(" tail s0 [1 2 8] shift"), clamped + 3 * row);
-    EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4 5 6 7 8]"));  // derived annotation
+    EXPECT_EQ(tiles(" tail s0 [1]"), clamped / 2 + row);             // a tile a row
+    EXPECT_EQ(tiles(" tail s0 [1 2]"), clamped / 2 + 3 * row);       // tiles of two rows, and one of what is left
+    EXPECT_EQ(tiles(" tail s0 [1 2 3 4]"), clamped / 2 + 10 * row);  // one tile, or two halves
+    EXPECT_EQ(tiles(" tail s0 [2 4]"), clamped / 2 + 6 * row);       // clamped halves
+    EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4]"));               // derived annotation
 }
 
 TEST(AnnotatedCode, prefetches) {

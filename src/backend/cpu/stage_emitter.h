@@ -73,5 +73,8 @@ void emit_stage(llvm::IRBuilder<>& builder, const ExprEmitter& vars, const Stage
 /// time. `tail`: the loop is marked by mark_tail_loop.
 void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t step,
                const std::function<void(llvm::Value*)>& body, const char* name, bool tail = false);
+/// Likewise, with a step that may be known at run time alone.
+void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, llvm::Value* step,
+               const std::function<void(llvm::Value*)>& body, const char* name, bool tail = false);
 
 }  // namespace tilewright::cpu

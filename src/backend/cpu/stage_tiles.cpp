@@ -18,20 +18,26 @@ void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t s
         if (trips <= 0) return;
         if (trips == 1) return body(lo);
     }
+    emit_loop(b, lo, hi, b.getInt64(static_cast<uint64_t>(step)), body, name, tail);
+}
+
+void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, llvm::Value* step,
+               const std::function<void(llvm::Value*)>& body, const char* name, bool tail) {
     llvm::Function* f = b.GetInsertBlock()->getParent();
     llvm::LLVMContext& c = b.getContext();
     auto* loop = llvm::BasicBlock::Create(c, name, f);
     auto* done = llvm::BasicBlock::Create(c, std::string(name) + ".done", f);
     llvm::BasicBlock* before = b.GetInsertBlock();
-    if (const_lo != nullptr && const_hi != nullptr)
+    llvm::Value* any = b.CreateICmpSLT(lo, hi);
+    if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(any); known != nullptr && known->isOne())
         b.CreateBr(loop);
     else
-        b.CreateCondBr(b.CreateICmpSLT(lo, hi), loop, done);
+        b.CreateCondBr(any, loop, done);
     b.SetInsertPoint(loop);
     llvm::PHINode* iv = b.CreatePHI(b.getInt64Ty(), 2, name);
     iv->addIncoming(lo, before);
     body(iv);
-    llvm::Value* next = b.CreateNSWAdd(iv, b.getInt64(static_cast<uint64_t>(step)));
+    llvm::Value* next = b.CreateNSWAdd(iv, step);
     iv->addIncoming(next, b.GetInsertBlock());
     llvm::Instruction* back = b.CreateCondBr(b.CreateICmpSLT(next, hi), loop, done);
     if (tail) mark_tail_loop(*back);
@@ -184,7 +190,8 @@ StageTiles::Tiles StageTiles::tiles_in(size_t a) {
     // convolution with dynamic sizes.
     t.fills = !r.most || *r.most >= t.tile;
     if (!t.fills) t.whole_hi = r.lo;
-    t.sizes = tail_sizes(a, t.tile, std::min(t.tile - 1, r.most.value_or(t.tile)));
+    t.longest = std::min(t.tile - 1, r.most.value_or(t.tile));
+    t.sizes = tail_sizes(a, t.tile, t.longest);
     for (const Tail& tail : m_.annotations.tails)
         if (tail.axis == a) t.shift = tail.shift;
     return t;
@@ -253,14 +260,29 @@ void StageTiles::tail(const Tiles& t, llvm::Value* at, const std::function<void(
     } else if (t.rest) {
         one_tile(t, at, {*t.rest}, inner);
     } else {
-        tail_specialised(t, at, inner);
+        tail_specialised(t, at, b_.CreateSub(t.hi, at), inner);
     }
 }
 
-void StageTiles::tail_specialised(const Tiles& t, llvm::Value* at, const std::function<void()>& inner) {
+void StageTiles::tail_of_tiles(const Tiles& t, bool dynamic, const std::function<void()>& inner) {
+    // See tail_step.
+    const int64_t largest = t.sizes.back();
+    llvm::Value* step = b_.getInt64(static_cast<uint64_t>(largest));
+    if (t.longest <= 2 * largest) {
+        llvm::Value* points = b_.CreateSub(t.hi, t.whole_hi);
+        llvm::Value* half = b_.CreateLShr(b_.CreateAdd(points, b_.getInt64(1)), 1);
+        step = b_.CreateSelect(b_.CreateICmpSGT(points, step), half, step);
+    }
+    emit_loop(
+        b_, t.whole_hi, t.hi, step,
+        [&](llvm::Value* at) { tail_specialised(t, at, extremum(b_.CreateSub(t.hi, at), step, false), inner); }, "rest",
+        dynamic);
+}
+
+void StageTiles::tail_specialised(const Tiles& t, llvm::Value* at, llvm::Value* left,
+                                  const std::function<void()>& inner) {
     const std::vector<int64_t>& sizes = t.sizes;
     if (sizes.size() == 1) return one_tile(t, at, {sizes[0], nullptr, sizes[0] > 1}, inner);
-    llvm::Value* left = b_.CreateSub(t.hi, at);
     const auto bound = [&](size_t i) { return b_.getInt64(static_cast<uint64_t>(sizes[i])); };
     for (size_t i = 0; i < sizes.size(); ++i) {
         llvm::Value* this_one = b_.getTrue();
@@ -291,6 +313,7 @@ void StageTiles::tiles_of(size_t a, const std::function<void()>& inner) {
             [&](llvm::Value* at) { a == va_ ? tail(t, at, inner) : one_tile(t, at, {}, inner); }, "rest", dynamic);
         return;
     }
+    if (!t.rest && t.sizes.back() < t.longest) return tail_of_tiles(t, dynamic, inner);
     emit_loop(
         b_, t.whole_hi, t.hi, t.tile, [&](llvm::Value* at) { tail(t, at, inner); }, "rest", dynamic);
 }

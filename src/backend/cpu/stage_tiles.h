@@ -57,6 +57,7 @@ class StageTiles : public StageValues {
         std::vector<int64_t> sizes;       ///< for a dynamic tail: Tail::sizes
         bool shift = false;               ///< Tail::shift
         bool fills = true;                ///< there may be a full tile
+        int64_t longest = 0;              ///< points of the longest tail
     };
     /// The code of one tile.
     struct TileCode {
@@ -70,7 +71,10 @@ class StageTiles : public StageValues {
     /// May extend the end of the full tiles.
     void full_tiles(Tiles& t, const std::function<void()>& inner);
     void tail(const Tiles& t, llvm::Value* at, const std::function<void()>& inner);
-    void tail_specialised(const Tiles& t, llvm::Value* at, const std::function<void()>& inner);
+    /// A tail, or a part of one, of `points` points, a number that may be known at run time alone.
+    void tail_specialised(const Tiles& t, llvm::Value* at, llvm::Value* points, const std::function<void()>& inner);
+    /// Tails that may be longer than all sizes with code of their own: a loop over tiles.
+    void tail_of_tiles(const Tiles& t, bool dynamic, const std::function<void()>& inner);
     /// Returns the tail specialisations for tails of up to `most` points.
     ///     sizes 1 2 3 4, most 3: 1 2 3        sizes 1 2 3 4 5 6 8 10 12, most 11: all
     std::vector<int64_t> tail_sizes(size_t a, int64_t tile, int64_t most) const;

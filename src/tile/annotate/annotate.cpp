@@ -161,9 +161,15 @@ bool may_shift(const StageSite& s, size_t a, const std::vector<size_t>& periodic
            std::find(periodic.begin(), periodic.end(), a) == periodic.end();
 }
 
+/// Whether a second tile along the axis would read something again that is not in a near cache.
+bool reads_again_from_afar(const StageSite& s, size_t a) {
+    for (size_t k = 0; k < s.operands.size(); ++k)
+        if (s.operands[k].may_stream() && !moves_along(*s.expr, s.expr->accesses[k], a)) return true;
+    return false;
+}
+
 void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::vector<Expr>>& cuts,
                   const std::vector<size_t>& periodic) {
-    constexpr int64_t kLeastShifted = 4;
     for (size_t a = 0; a < s.expr->spatial; ++a) {
         const int64_t tile = s.register_tile(a);
         if (s.vector_axis(a) || tile == 1 || !has_dynamic_tail(s, a, cuts[a])) continue;
@@ -177,8 +183,7 @@ void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::v
             tail.sizes.push_back(tile);
             tail.shift = may_shift(s, a, periodic);
         } else if (s.micro->padding != Padding::Local) {
-            tail.sizes = tail_sizes(tile);
-            tail.shift = tile >= kLeastShifted && may_shift(s, a, periodic);
+            tail.sizes = reads_again_from_afar(s, a) ? tail_sizes(tile) : half_tail_sizes(tile);
         }
         out.tails.push_back(std::move(tail));
     }
@@ -312,10 +317,12 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
         const bool ascending =
             std::adjacent_find(t.sizes.begin(), t.sizes.end(), std::greater_equal<>()) == t.sizes.end();
         check(spatial(t.axis) && !t.sizes.empty() && t.sizes.front() >= 1 && ascending &&
-                  t.sizes.back() == s.register_tile(t.axis),
-              "tail sizes ascend to the register tile of a spatial axis that is not the vector axis");
+                  t.sizes.back() <= s.register_tile(t.axis),
+              "tail sizes ascend to the register tile, or to less, of a spatial axis that is not the vector axis");
         check(std::count_if(a.tails.begin(), a.tails.end(), [&](const Tail& u) { return u.axis == t.axis; }) == 1,
               "an axis has two tails");
+        check(!t.shift || t.sizes.back() == s.register_tile(t.axis),
+              "a shifted tail is a whole tile, which must be one of its sizes");
         check(!t.shift || may_shift(s, t.axis, unrolled.value_or(std::vector<size_t>())),
               "a shifted tail needs a whole reduction, whose results can be computed twice");
     }

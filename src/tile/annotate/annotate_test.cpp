@@ -98,7 +98,8 @@ TEST(Annotations, must_be_legal) {
              {" tail k [1]", "a spatial axis that is not the vector axis"},
              {" tail m []", "tail sizes ascend"},
              {" tail m [2 2 13]", "tail sizes ascend"},
-             {" tail m [1 2]", "tail sizes ascend"},
+             {" tail m [1 14]", "tail sizes ascend"},
+             {" tail m [1 2] shift", "a shifted tail is a whole tile"},
              {" tail m [13] tail m [1 13]", "an axis has two tails"},
              {" cut [k]", "loops are cut along spatial axes"}})
         EXPECT_THAT(annotation_errors(wrong), Contains(HasSubstr(why))) << wrong;
@@ -128,7 +129,7 @@ TEST(Annotations, results_of_a_buffer_are_not_stored_non_temporally) {
 }
 
 TEST(Annotations, a_cut_sum_is_not_computed_twice) {
-    const std::string text = changed(kGemm, "vthreads [m=2] padding partition", "padding partition tail m [1 2] shift");
+    const std::string text = changed(kGemm, "vthreads [m=2] padding partition", "padding partition tail m [1 8] shift");
     EXPECT_THAT(verify(parse_tile_program(text)), Contains(HasSubstr("needs a whole reduction")));
 }
 
@@ -154,7 +155,7 @@ TEST(Annotate, a_product_with_dynamic_rows) {
     EXPECT_THAT(*a.prefetch,
                 ElementsAre(Prefetch{0, PrefetchKind::Rows, 13 * 512 * 4}, Prefetch{1, PrefetchKind::Panel, 8192, 8},
                             Prefetch{2, PrefetchKind::Epilogue, 0}));
-    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, true}));
+    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, false}));
     EXPECT_FALSE(a.cut || a.epilogue_loop || a.unroll_sum);
 }
 
@@ -280,7 +281,7 @@ compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8] order [s0 s1 s2 r3 r4] pa
 )TW");
     ASSERT_TRUE(a.cut);
     EXPECT_THAT(*a.cut, ElementsAre(0, 1));
-    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1, 2}, false}));
+    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1}, false}));
     ASSERT_TRUE(a.prefetch);
     EXPECT_THAT(*a.prefetch, ElementsAre(Prefetch{0, PrefetchKind::Window, 8192}));
     EXPECT_FALSE(a.accumulators);  // of three steps
@@ -308,7 +309,7 @@ TEST(AnnotationVariants, differ_from_what_is_derived_in_one_annotation) {
     EXPECT_EQ(derived(annotated_product()).accumulators, (Accumulators{4, 8}));
     const std::vector<std::string> all = variants_of(annotated_product());
     for (const char* one : {" accumulators 1", " accumulators 2", " accumulators 4", " accumulators 8", " tail m [13]",
-                            " tail m [1 13]", " tail m [1 13] shift", " prefetch never"})
+                            " tail m [1 13]", " tail m [1 13] shift", " tail m [1 2 3 4 5 6 7]", " prefetch never"})
         EXPECT_THAT(all, Contains(one));
     EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), all.size());
 }

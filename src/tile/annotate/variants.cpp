@@ -78,9 +78,9 @@ class Variants {
     void vary_tails() {
         for (const Tail& tail : derived_.tails) {
             std::vector<Tail> others;
+            const int64_t tile = site_.register_tile(tail.axis);
             for (const std::vector<int64_t>& sizes :
-                 {std::vector<int64_t>{tail.sizes.back()}, std::vector<int64_t>{1, tail.sizes.back()},
-                  tail_sizes(tail.sizes.back())})
+                 {std::vector<int64_t>{tile}, std::vector<int64_t>{1, tile}, tail_sizes(tile), half_tail_sizes(tile)})
                 for (const bool shift : {false, true}) others.push_back({tail.axis, sizes, shift});
             for (Tail& other : others) {
                 if (other == tail) continue;
