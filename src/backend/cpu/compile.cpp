@@ -1,7 +1,6 @@
 #include <llvm/Bitcode/BitcodeWriter.h>
 #include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
-#include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/SHA256.h>
@@ -144,7 +143,6 @@ Emitted emit(const TileProgram& program, const Target& target, llvm::TargetMachi
     Emitted out;
     out.context = std::make_unique<llvm::LLVMContext>();
     out.context->setDiscardValueNames(!names);
-    out.context->setOptPassGate(without_strength_reduction());
     out.module = std::make_unique<llvm::Module>(kSymbol, *out.context);
     out.module->setDataLayout(machine.createDataLayout());
     out.module->setTargetTriple(llvm_cpu(target).triple);
@@ -172,7 +170,7 @@ llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& ma
     reduce_strength(module, machine);
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream stream(bytes);
-    llvm::legacy::PassManager passes;
+    CodeGeneratorPasses passes;
     if (machine.addPassesToEmitFile(passes, stream, nullptr, type))
         throw RuntimeError("LLVM cannot write this kind of file");
     passes.run(module);

@@ -29,15 +29,6 @@ class StrengthReduction : public llvm::PassInfoMixin<StrengthReduction> {
     }
 };
 
-/// LLVM's code generator calls it before each pass that is optional, with the name of the pass.
-class Gate : public llvm::OptPassGate {
-  public:
-    bool shouldRunPass(const llvm::StringRef pass, llvm::StringRef) override {
-        return pass != "Loop Strength Reduction";
-    }
-    bool isEnabled() const override { return true; }
-};
-
 void run(llvm::FunctionPassManager passes, llvm::Module& module, llvm::TargetMachine& machine) {
     llvm::LoopAnalysisManager lam;
     llvm::FunctionAnalysisManager fam;
@@ -82,9 +73,9 @@ void reduce_strength(llvm::Module& module, llvm::TargetMachine& machine) {
     run(std::move(fpm), module, machine);
 }
 
-llvm::OptPassGate& without_strength_reduction() {
-    static Gate gate;
-    return gate;
+void CodeGeneratorPasses::add(llvm::Pass* pass) {
+    std::unique_ptr<llvm::Pass> owned(pass);
+    if (pass->getPassName() != "Loop Strength Reduction") passes_.add(owned.release());
 }
 
 }  // namespace tilewright::cpu

@@ -1,14 +1,14 @@
 #pragma once
 // The passes over a kernel's LLVM IR before LLVM's code generator.
 
+#include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
-#include <llvm/IR/OptBisect.h>
 #include <llvm/Target/TargetMachine.h>
 
 namespace tilewright::cpu {
 
 /// Version of these passes and of the code generator's options; a change invalidates cached code.
-inline constexpr int kPasses = 2;
+inline constexpr int kPasses = 3;
 
 /// The metadata of loops over tails of unknown extent in stages with dynamic sizes. Their addresses stay as the emitter
 /// wrote them: strength reduction took 40 % of the time of LLVM's code generator for such kernels, most of it for their
@@ -23,8 +23,15 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine);
 /// Strength reduction of addresses in all loops but those of tails, before LLVM's code generator.
 void reduce_strength(llvm::Module& module, llvm::TargetMachine& machine);
 
-/// Keeps LLVM's code generator from reducing strength itself, in all loops. For every context whose modules it gets;
-/// has no state.
-llvm::OptPassGate& without_strength_reduction();
+/// The passes of LLVM's code generator, without its own strength reduction of all loops. A pass that is skipped, as by
+/// llvm::OptPassGate, would still cost the analysis of all users of induction variables.
+class CodeGeneratorPasses : public llvm::legacy::PassManagerBase {
+  public:
+    void add(llvm::Pass* pass) override;  ///< owns it
+    void run(llvm::Module& module) { passes_.run(module); }
+
+  private:
+    llvm::legacy::PassManager passes_;
+};
 
 }  // namespace tilewright::cpu

@@ -50,7 +50,6 @@ std::string assembly_of(const std::string& text) {
     const std::unique_ptr<llvm::TargetMachine> machine(
         target->createTargetMachine("x86_64-pc-linux-gnu", "x86-64", "", {}, llvm::Reloc::PIC_));
     llvm::LLVMContext context;
-    context.setOptPassGate(without_strength_reduction());
     llvm::SMDiagnostic problem;
     const std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(text, problem, context);
     if (module == nullptr) return problem.getMessage().str();
@@ -59,7 +58,7 @@ std::string assembly_of(const std::string& text) {
     reduce_strength(*module, *machine);
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream stream(bytes);
-    llvm::legacy::PassManager passes;
+    CodeGeneratorPasses passes;
     machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::AssemblyFile);
     passes.run(*module);
     return {bytes.data(), bytes.size()};
