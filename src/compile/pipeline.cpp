@@ -34,7 +34,6 @@
 #include "orchestrate/optimal/orchestrate.h"
 #include "orchestrate/options.h"
 #include "orchestrate/slices.h"
-#include "orchestrate/split_k.h"
 #include "orchestrate/window_runs.h"
 #include "program/rewrite/guards.h"
 #include "program/transform/byte_tables.h"
@@ -417,7 +416,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"fuse_rows", "kernels that share rows become one", how.fuse},
          each([](Unit& u) { u.grouped.groups = fuse_rows(u.grouped.program, u.limits); }));
     pass({"fuse_gemm_chains", "products that feed each other become one kernel (MCFuser)", how.fuse},
-         each([&s](Unit& u) { fuse_gemm_chains(u, *s.schedules); }));
+         [&] { fuse_gemm_chains(*s.unit, *s.schedules); });
     pass({"single_outputs", "a kernel of several results becomes several (--single-output)", how.without.single_output},
          each([](Unit& u) { u.grouped.groups = with_single_outputs(u.grouped.program, u.grouped.groups); }));
     pass({"select", "the cheapest set of kernels, by a binary program (Korch; --orchestrate optimal)", select},
@@ -428,9 +427,9 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
                                                   whole ? group_runner(s.planning, s.schedules) : RunGrouped());
          }));
     pass({"split_k", "long sums of few results become several kernels", how.fuse},
-         each([&s](Unit& u) { split_k(u.grouped, *s.schedules); }));
+         [&] { split_k(*s.unit, *s.schedules); });
     pass({"schedule", "each kernel becomes a tile program (Gensor)", true, true},
-         each([&s](Unit& u) { schedule_kernels(u, *s.schedules); }));
+         [&] { schedule_kernels(*s.unit, *s.schedules); });
     pass({"slice", "kernels run slice by slice where what they pass on then stays in cache", how.fuse && !gpu},
          each([&s](Unit& u) { u.plan.slices = slice(u.plan, u.programs, s.planning.scheduling.target); }));
     pass({"annotate",

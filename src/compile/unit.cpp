@@ -6,12 +6,14 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "orchestrate/fuse_rows.h"
 #include "orchestrate/gemm_chains.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/layouts.h"
 #include "orchestrate/operators.h"
 #include "orchestrate/options.h"
+#include "orchestrate/split_k.h"
 #include "program/analysis/contraction.h"
 #include "program/transform/substitute.h"
 
@@ -180,13 +182,18 @@ void merge_ways(Unit& unit, const dynamic::MergeOptions& options) {
     unit.outlined = {};
 }
 
-void fuse_gemm_chains(Unit& unit, Schedules& schedules) {
-    if (!schedules.how().chains()) return;
-    unit.grouped.groups =
-        fuse_gemm_chains(unit.grouped.program, std::move(unit.grouped.groups), schedules, unit.limits);
+namespace {
+
+/// Calls `f` for the unit, its ways and its bodies, at once unless the order is of consequence to the schedules.
+template <class F>
+void each_at_once(Unit& unit, const Schedules& schedules, const F& f) {
+    if (!schedules.concurrent()) return unit.each(f);
+    std::vector<Unit*> all;
+    unit.each([&](Unit& u) { all.push_back(&u); });
+    parallel_for(all.size(), [&](size_t k) { f(*all[k]); });
 }
 
-void schedule_kernels(Unit& unit, Schedules& schedules) {
+void schedule_one(Unit& unit, Schedules& schedules) {
     const Grouped given = std::move(unit.grouped);
     unit.grouped = {};
     unit.scheduled = true;
@@ -236,6 +243,24 @@ void schedule_kernels(Unit& unit, Schedules& schedules) {
         call.chosen = group.chosen;
         plan.steps.push_back(Step{std::move(call), {}});
     }
+}
+
+}  // namespace
+
+void fuse_gemm_chains(Unit& unit, Schedules& schedules) {
+    if (!schedules.how().chains()) return;
+    each_at_once(unit, schedules, [&](Unit& u) {
+        Grouped& g = u.grouped;
+        g.groups = fuse_gemm_chains(g.program, std::move(g.groups), schedules, u.limits);
+    });
+}
+
+void split_k(Unit& unit, Schedules& schedules) {
+    each_at_once(unit, schedules, [&](Unit& u) { split_k(u.grouped, schedules); });
+}
+
+void schedule_kernels(Unit& unit, Schedules& schedules) {
+    each_at_once(unit, schedules, [&](Unit& u) { schedule_one(u, schedules); });
 }
 
 Plan merge_kernels(Unit& unit, KernelSet& kernels) {

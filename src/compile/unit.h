@@ -73,9 +73,14 @@ void outline(Unit& unit);
 void sample_sizes(Unit& unit, const std::vector<SizeSample>& samples);
 /// Merges the ways into the unit's plan.
 void merge_ways(Unit& unit, const dynamic::MergeOptions& options);
+
+// The next three for a unit, its ways and its bodies, on several threads: units share no more than the schedules.
+
 void fuse_gemm_chains(Unit& unit, Schedules& schedules);
+void split_k(Unit& unit, Schedules& schedules);
 /// Schedules the kernel of every group and orders the steps topologically. The calls contain `at_least` and estimates.
 void schedule_kernels(Unit& unit, Schedules& schedules);
+
 /// Returns the finished plan. Kernels with equal text are merged. Bodies come before the unit's own kernels.
 Plan merge_kernels(Unit& unit, KernelSet& kernels);
 

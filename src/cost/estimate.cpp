@@ -62,15 +62,15 @@ namespace {
 
 class TreeEstimate {
   public:
-    TreeEstimate(const TileProgram& p, const Target& target, const Bindings& bindings)
+    TreeEstimate(const TileProgram& p, const Target& target, const StageModels& models, const Bindings& bindings)
         : p_(p),
           m_(target),
           sizes_(bindings),
           lanes_(target.lanes(DType::F32)),
           tree_(walk(p)),
-          plan_(plan_buffers(p)) {
+          plan_(plan_buffers(p)),
+          models_(models) {
         sizes_.insert(p.stages.assumed.begin(), p.stages.assumed.end());
-        for (const PrimitiveId s : p.stages.primitives.ids()) models_.push_back(stage_model(p.stages, s, bindings));
         scales_ = online_scales(p.stages, online_maxima(p));
         extents_.assign(p.axes.size(), 1);
         for (const PrimitiveId s : p.stages.primitives.ids())
@@ -211,7 +211,7 @@ class TreeEstimate {
     const int lanes_;
     Walk tree_;
     BufferPlan plan_;
-    IndexVector<PrimitiveId, StageModel> models_;
+    const StageModels& models_;
     IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
     std::vector<int64_t> extents_;
 };
@@ -219,7 +219,12 @@ class TreeEstimate {
 }  // namespace
 
 Estimate estimate(const TileProgram& program, const Target& target, const Bindings& bindings) {
-    return TreeEstimate(program, target, bindings).run();
+    return estimate(program, target, stage_models(program.stages, bindings), bindings);
+}
+
+Estimate estimate(const TileProgram& program, const Target& target, const StageModels& models,
+                  const Bindings& bindings) {
+    return TreeEstimate(program, target, models, bindings).run();
 }
 
 }  // namespace tilewright

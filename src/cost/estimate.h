@@ -85,5 +85,8 @@ struct Estimate {
 };
 /// The sum over all statements of the tree. `bindings`: sizes of symbols; sizes of other symbols are assumed.
 Estimate estimate(const TileProgram& program, const Target& target, const Bindings& bindings = {});
+/// Likewise, with the models of the program's stages, whose sizes `bindings` must have.
+Estimate estimate(const TileProgram& program, const Target& target, const StageModels& models,
+                  const Bindings& bindings = {});
 
 }  // namespace tilewright

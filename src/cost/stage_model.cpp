@@ -381,4 +381,10 @@ StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings&
     return Builder(stages, bindings, assumed).run(stage);
 }
 
+StageModels stage_models(const Program& stages, const Bindings& bindings) {
+    StageModels out;
+    for (const PrimitiveId s : stages.primitives.ids()) out.push_back(stage_model(stages, s, bindings));
+    return out;
+}
+
 }  // namespace tilewright

@@ -117,5 +117,8 @@ struct StageModel {
 /// has.
 StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings = {},
                        int64_t assumed = kAssumedExtent);
+/// Of all stages. They depend on the stages alone, not on a schedule.
+using StageModels = IndexVector<PrimitiveId, StageModel>;
+StageModels stage_models(const Program& stages, const Bindings& bindings = {});
 
 }  // namespace tilewright

@@ -80,13 +80,17 @@ std::optional<std::optional<Schedules::Scheduled>> scheduled_in(const std::strin
 
 class Stopwatch {
   public:
-    explicit Stopwatch(double& ms) : ms_(ms), start_(now_ms()) {}
+    Stopwatch(double& ms, std::mutex& mutex) : ms_(ms), mutex_(mutex), start_(now_ms()) {}
     Stopwatch(const Stopwatch&) = delete;
     Stopwatch& operator=(const Stopwatch&) = delete;
-    ~Stopwatch() { ms_ += now_ms() - start_; }
+    ~Stopwatch() {
+        const std::lock_guard lock(mutex_);
+        ms_ += now_ms() - start_;
+    }
 
   private:
     double& ms_;
+    std::mutex& mutex_;
     double start_;
 };
 
@@ -141,10 +145,9 @@ std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, 
 }
 
 const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
-    const Stopwatch watch(spent_ms_);
+    const Stopwatch watch(spent_ms_, mutex_);
     std::string key = key_of(body);
-    const auto it = kernels_.find(key);
-    if (it != kernels_.end()) return it->second;
+    if (const Scheduled* known = found(kernels_, key)) return *known;
     const Scheduling& how = how_.measures() ? how_ : estimated_;
     const std::string what = kernel_key(key);
     std::optional<Scheduled> s = kept_or(what, body.stages, how, [&] {
@@ -158,7 +161,7 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
         better->seconds = s->seconds;
         s = std::move(better);
     }
-    const Scheduled& out = kernels_.emplace(std::move(key), std::move(*s)).first->second;
+    const Scheduled& out = added(kernels_, std::move(key), std::move(*s));
     if (watch_) watch_({what, body, false, out});
     return out;
 }
@@ -166,12 +169,15 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
     if (how_.measures()) return chain(body, how_, chains_, kAnyTime);
     if (!tuned_) return estimated_chain(body);
-    std::string key = key_of(body);
-    const auto [it, fresh] = tuned_chains_.try_emplace(std::move(key));
     const std::optional<Scheduled>& estimated = estimated_chain(body);
-    if (fresh) it->second = tuned(chain_key(it->first), body.stages);
-    if (fresh && it->second && estimated) it->second->seconds = estimated->seconds;
-    return it->second ? it->second : estimated;
+    std::string key = key_of(body);
+    const std::optional<Scheduled>* known = found(tuned_chains_, key);
+    if (known == nullptr) {
+        std::optional<Scheduled> s = tuned(chain_key(key), body.stages);
+        if (s && estimated) s->seconds = estimated->seconds;
+        known = &added(tuned_chains_, std::move(key), std::move(s));
+    }
+    return *known ? *known : estimated;
 }
 
 const Schedules::Scheduled& Schedules::planned(const KernelBody& body, bool chained) {
@@ -200,11 +206,14 @@ const std::optional<Schedules::Scheduled>& Schedules::estimated_chain(const Kern
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body, const Scheduling& how,
                                                             ScheduledChains& known, double replaces) {
     static const std::optional<Scheduled> nothing;
-    const Stopwatch watch(spent_ms_);
+    const Stopwatch watch(spent_ms_, mutex_);
     std::string key = key_of(body);
-    const auto it = known.find(key);
-    if (it != known.end()) return it->second;
-    if (const auto tried = hopeless_.find(key); tried != hopeless_.end() && replaces <= tried->second) return nothing;
+    if (const std::optional<Scheduled>* before = found(known, key)) return *before;
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto tried = hopeless_.find(key); tried != hopeless_.end() && replaces <= tried->second)
+            return nothing;
+    }
     const std::string what = replaces == kAnyTime ? "" : fmt::format("against {:a} ", replaces);
     std::optional<Scheduled> s = kept_or(what + chain_key(key), body.stages, how, [&] {
         std::optional<Scheduled> made;
@@ -216,17 +225,18 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
         return made;
     });
     if (!s && replaces != kAnyTime) {
+        const std::lock_guard lock(mutex_);
         hopeless_[key] = replaces;
         return nothing;
     }
-    const std::optional<Scheduled>& out = known.emplace(std::move(key), std::move(s)).first->second;
+    const std::optional<Scheduled>& out = added(known, std::move(key), std::move(s));
     if (watch_ && out) watch_({chain_key(key_of(body)), body, true, *out});
     return out;
 }
 
 double Schedules::seconds_of(const Scheduled& s) {
     if (!how_.measures()) return s.seconds;
-    const Stopwatch watch(spent_ms_);
+    const Stopwatch watch(spent_ms_, mutex_);
     const double measured = costs_->measure_schedules({s.program})[0];
     return measured >= 0 ? measured : s.seconds;
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,7 @@ double chain_gain(const Program& stages);
 /// a target.
 std::string scheduling_text(const Scheduling& how);
 
+/// Several threads may call it at once, if it neither measures nor is watched (`concurrent`).
 class Schedules {
   public:
     struct Scheduled {
@@ -82,6 +84,7 @@ class Schedules {
     /// A lower bound of the time of every schedule of the kernel in seconds; 0 without a machine.
     double at_least(const KernelBody& body) const;
 
+    bool concurrent() const { return !how_.measures() && !watch_; }
     const Scheduling& how() const { return how_; }
     const KernelCosts& costs() const { return *costs_; }
     double spent_ms() const { return spent_ms_; }
@@ -90,6 +93,19 @@ class Schedules {
     using ScheduledChains = std::unordered_map<std::string, std::optional<Scheduled>>;
     const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known,
                                           double replaces);
+    /// Entries stay where they are, and are never changed.
+    template <class Map>
+    const typename Map::mapped_type* found(const Map& map, const std::string& key) {
+        const std::lock_guard lock(mutex_);
+        const auto it = map.find(key);
+        return it == map.end() ? nullptr : &it->second;
+    }
+    /// The entry of the first thread that added one.
+    template <class Map>
+    const typename Map::mapped_type& added(Map& map, std::string key, typename Map::mapped_type entry) {
+        const std::lock_guard lock(mutex_);
+        return map.emplace(std::move(key), std::move(entry)).first->second;
+    }
     /// `stages`: of the kernel, whose assumed sizes no text has.
     std::optional<Scheduled> kept_or(const std::string& what, const Program& stages, const Scheduling& how,
                                      const std::function<std::optional<Scheduled>()>& make) const;
@@ -110,7 +126,8 @@ class Schedules {
     std::unordered_map<std::string, double> measured_;    ///< by the text without the kernel's name
     std::unordered_map<std::string, Provided> provided_;  ///< by that text and the weights
     std::set<std::string> refused_;
-    double spent_ms_ = 0;
+    double spent_ms_ = 0;  ///< of all threads
+    std::mutex mutex_;     ///< of the maps and spent_ms_. Schedules are made without it
 };
 
 }  // namespace tilewright

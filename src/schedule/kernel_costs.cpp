@@ -19,6 +19,14 @@ double EstimatedCosts::estimate(const TileProgram& kernel) const {
     return target_->gpu ? gpu_estimate(kernel, *target_->gpu).seconds : tilewright::estimate(kernel, *target_).seconds;
 }
 
+double EstimatedCosts::estimate(const TileProgram& kernel, const StageModels& models) const {
+    return models.empty() ? estimate(kernel) : tilewright::estimate(kernel, *target_, models).seconds;
+}
+
+StageModels EstimatedCosts::models_of(const Program& stages) const {
+    return target_ && !target_->gpu ? stage_models(stages) : StageModels();
+}
+
 double EstimatedCosts::lower_bound(const Program& stages) const {
     if (!target_) return 0;
     return target_->gpu ? gpu_lower_bound(stages, *target_->gpu) : tilewright::lower_bound(stages, *target_, {}, true);

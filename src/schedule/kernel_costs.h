@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/stage_model.h"
 #include "cost/target.h"
 #include "tile/tile.h"
 
@@ -30,6 +31,10 @@ class KernelCosts {
 
     /// Estimated seconds; 0 without a model.
     virtual double estimate(const TileProgram& kernel) const = 0;
+    /// The same of one of several schedules of the same stages, which share models_of() them.
+    virtual double estimate(const TileProgram& kernel, const StageModels& models) const = 0;
+    /// Empty where estimates need no such models.
+    virtual StageModels models_of(const Program& stages) const = 0;
     /// A lower bound of the estimate of every schedule of these stages with warm operands; 0 without a model.
     virtual double lower_bound(const Program& stages) const = 0;
 
@@ -68,6 +73,8 @@ class EstimatedCosts : public KernelCosts {
     explicit EstimatedCosts(std::optional<Target> target) : target_(std::move(target)) {}
 
     double estimate(const TileProgram& kernel) const final;
+    double estimate(const TileProgram& kernel, const StageModels& models) const final;
+    StageModels models_of(const Program& stages) const final;
     double lower_bound(const Program& stages) const final;
     bool measures_schedules() const override { return false; }
     std::vector<double> measure_schedules(const std::vector<TileProgram>& schedules) const override;

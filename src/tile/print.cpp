@@ -21,6 +21,10 @@ class Printer {
     std::string run() {
         out_ = "tile " + name_text(p_.name) + " {\n";
         out_ += "stages {\n" + print(p_.stages) + "}\n";
+        return schedule() + "}\n";
+    }
+
+    std::string schedule() {
         std::vector<std::string> axes;
         axes.reserve(p_.axes.size());
         for (const TileAxis& a : p_.axes) axes.push_back(fmt::format("{}=\"{}\"", name_text(a.name), a.extent.text()));
@@ -34,7 +38,7 @@ class Printer {
             out_ += fmt::format("buffer {} layout \"{}\"\n", value_name(v), print_layout(layout));
         for (const ValueId v : p_.near) out_ += fmt::format("near {}\n", value_name(v));
         statements(p_.body, 0);
-        return out_ + "}\n";
+        return std::move(out_);
     }
 
   private:
@@ -194,6 +198,8 @@ std::string expression(const TileProgram& p, const std::vector<Stmt>& body) {
 }  // namespace
 
 std::string print(const TileProgram& program) { return Printer(program).run(); }
+
+std::string print_schedule(const TileProgram& program) { return Printer(program).schedule(); }
 
 std::string print_without_names(const TileProgram& program) {
     TileProgram unnamed = program;

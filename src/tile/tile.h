@@ -228,6 +228,8 @@ std::string tiling_expression(const TileProgram& program);
 std::string print(const TileProgram& program);
 /// print() with fixed names of the program and of its stages: equal for programs that differ in these names alone.
 std::string print_without_names(const TileProgram& program);
+/// print() without the stages: differs for different schedules of the same stages.
+std::string print_schedule(const TileProgram& program);
 /// Throws ModelError naming the line. What it accepts need not pass `verify`.
 TileProgram parse_tile_program(std::string_view text);
 /// Reference execution of the tree, tile by tile, in double precision: every access checked against its tensor or

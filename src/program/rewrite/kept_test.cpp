@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 
 #include "base/temporary_folder_test.h"
@@ -28,7 +29,7 @@ constexpr const char* kLayers = R"(program layers {
 
 /// An evaluator whose costs are operations, and which counts its calls.
 struct CountingEvaluator {
-    std::shared_ptr<int> calls = std::make_shared<int>(0);
+    std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
     PlannedCost operator()(const Program& program) const {
         ++*calls;
         const RewriteContext context(program, {.work = int64_t{1} << 29});

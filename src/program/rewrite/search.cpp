@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <optional>
 #include <queue>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "program/form_hash.h"
 #include "program/rewrite/kept.h"
 #include "program/rewrite/match_cache.h"
@@ -272,9 +274,27 @@ class ProgramSearch {
             order.emplace_back(-one * static_cast<double>(distinct_[d].where.size()), d);
         }
         std::sort(order.begin(), order.end());
-        for (const auto& [cost, d] : order) {
-            const Program& piece = pieces_[distinct_[d].where[0]].program;
-            distinct_[d].proposals = proposals(piece, options_, &report_);
+        constexpr size_t kAtOnce = 16;
+        for (size_t k = 0; k < order.size(); k += kAtOnce)
+            propose({order.begin() + k, order.begin() + std::min(k + kAtOnce, order.size())});
+    }
+
+    /// Searches pieces on several threads, each as if it was the first. Those that the budget would have cut short are
+    /// searched again.
+    void propose(std::span<const std::pair<double, size_t>> order) {
+        std::vector<RewriteReport> reports(order.size());
+        const auto piece = [&](size_t k) -> const Program& {
+            return pieces_[distinct_[order[k].second].where[0]].program;
+        };
+        const auto found = [&](size_t k) -> std::vector<Rewritten>& { return distinct_[order[k].second].proposals; };
+        parallel_for(order.size(), [&](size_t k) { found(k) = proposals(piece(k), options_, &reports[k]); });
+        for (size_t k = 0; k < order.size(); ++k) {
+            if (report_.costed + reports[k].costed < options_.programs) {
+                report_.taken += reports[k].taken;
+                report_.costed += reports[k].costed;
+            } else {
+                found(k) = proposals(piece(k), options_, &report_);
+            }
         }
     }
 
@@ -306,33 +326,35 @@ class ProgramSearch {
         return out;
     }
 
-    /// An evaluated full plan.
     struct FullPlan {
         std::vector<size_t> chosen;  ///< per distinct piece
         Program program;
+        std::vector<size_t> piece_of;  ///< as of with_chosen
+        size_t changes = 0;            ///< number of changed pieces
         double total = 0;
         std::vector<double> of;  ///< per distinct piece, summed over its occurrences
-        size_t changes = 0;      ///< number of changed pieces
     };
 
-    /// Evaluates the full program with the current choice.
-    FullPlan evaluate_choice() {
+    /// The full program with the current choice, not evaluated yet.
+    FullPlan plan_of_choice() {
         FullPlan out;
         for (const Distinct& d : distinct_) {
             out.chosen.push_back(d.chosen);
             out.changes += d.changes() ? d.where.size() : 0;
         }
-        std::vector<size_t> piece_of;
-        out.program = with_chosen(&piece_of);
+        out.program = with_chosen(&out.piece_of);
         ++report_.planned;
-        const PlannedCost cost = options_.evaluator(out.program);
-        out.total = cost.total;
-        out.of.assign(distinct_.size() + 1, 0);
-        for (const PrimitiveId id : out.program.primitives.ids()) {
-            const std::vector<ValueId>& made = out.program.primitives[id].outputs;
-            out.of[made.empty() ? distinct_.size() : piece_of[made[0].index()]] += cost.of[id];
-        }
         return out;
+    }
+
+    void evaluate(FullPlan& plan) const {
+        const PlannedCost cost = options_.evaluator(plan.program);
+        plan.total = cost.total;
+        plan.of.assign(distinct_.size() + 1, 0);
+        for (const PrimitiveId id : plan.program.primitives.ids()) {
+            const std::vector<ValueId>& made = plan.program.primitives[id].outputs;
+            plan.of[made.empty() ? distinct_.size() : plan.piece_of[made[0].index()]] += cost.of[id];
+        }
     }
 
     /// Replaces each proposal that does not pay off by the next one, permanently. Returns whether any was replaced.
@@ -351,15 +373,14 @@ class ProgramSearch {
 
     Program choose_by_full_plans() {
         for (Distinct& d : distinct_) d.chosen = d.proposals.size() - 1;
-        std::vector<FullPlan> all = {evaluate_choice()};
+        std::vector<FullPlan> all = {plan_of_choice()};
         for (Distinct& d : distinct_) d.chosen = 0;
         const auto any = [&] {
             return std::any_of(distinct_.begin(), distinct_.end(), std::mem_fn(&Distinct::changes));
         };
-        while (any()) {
-            all.push_back(evaluate_choice());
-            if (!advance(all.front(), all.back())) break;
-        }
+        if (any()) all.push_back(plan_of_choice());
+        parallel_for(all.size(), [&](size_t k) { evaluate(all[k]); });
+        while (any() && advance(all.front(), all.back()) && any()) evaluate(all.emplace_back(plan_of_choice()));
         double least = all.front().total;
         for (const FullPlan& p : all) least = std::min(least, p.total);
         const FullPlan* selected = nullptr;

@@ -32,12 +32,14 @@
 namespace tilewright {
 
 /// The cost of a program, in any unit. It must depend on the form only: large constants are absent (Program::unread).
+/// Called by several threads.
 using RewriteCost = std::function<double(const RewriteContext&)>;
 /// The cost of a planned program with any primitives, in any unit.
 struct PlannedCost {
     double total = 0;
     IndexVector<PrimitiveId, double> of;  ///< each primitive's share of the cost of its kernels
 };
+/// Called by two threads.
 using RewriteEvaluator = std::function<PlannedCost(const Program&)>;
 
 struct RewriteSearch {

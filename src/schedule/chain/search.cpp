@@ -26,6 +26,7 @@ class Search {
           o_(options),
           measures_(ways.costs->measures_schedules()),
           rng_(options.seed),
+          models_(ways.costs->models_of(c.stages)),
           space_(make_space(c, ways.capacity)),
           bytes_(c) {
         for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
@@ -203,7 +204,7 @@ class Search {
         std::vector<std::string> texts(fresh.size());
         parallel_for(fresh.size(), [&](size_t i) {
             programs[i] = ways_.realise(fresh[i]->first);
-            if (programs[i]) texts[i] = print(*programs[i]);
+            if (programs[i]) texts[i] = print_schedule(*programs[i]);
         });
         std::vector<size_t> different;
         for (size_t i = 0; i < fresh.size(); ++i) {
@@ -217,7 +218,7 @@ class Search {
             auto& [k, e] = *fresh[different[j]];
             TileProgram& program = *programs[different[j]];
             e.legal = true;
-            e.found.seconds = e.found.estimate = ways_.costs->estimate(program);
+            e.found.seconds = e.found.estimate = ways_.costs->estimate(program, models_);
             e.found.program = std::move(program);
             e.found.candidate = k;
         });
@@ -278,6 +279,7 @@ class Search {
     const SearchOptions& o_;
     const bool measures_;
     std::mt19937_64 rng_;
+    const StageModels models_;
     Space space_;
     TileBytes bytes_;
     std::map<Candidate, Entry> seen_;
