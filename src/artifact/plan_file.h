@@ -72,6 +72,8 @@ using MakeFallback = std::function<std::shared_ptr<const CompiledModel>()>;
 
 /// BLAKE3, in hexadecimal digits.
 std::string content_hash(std::string_view bytes);
+/// The same of a file (plain_hash_of_file).
+std::string content_hash_of_file(const std::string& path);
 
 // plan_writer.cpp
 

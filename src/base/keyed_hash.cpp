@@ -1,6 +1,16 @@
 #include "base/keyed_hash.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <llvm-c/blake3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "base/error.h"
+#include "base/private_folder.h"
 
 namespace tilewright {
 
@@ -26,6 +36,25 @@ std::string plain_hash(std::string_view bytes) {
     llvm_blake3_hasher hasher;
     llvm_blake3_hasher_init(&hasher);
     return digest(hasher, std::span(&bytes, 1));
+}
+
+std::string plain_hash_of_file(const std::string& path) {
+    constexpr size_t kPiece = 1 << 20;
+    const auto refuse = [&] { throw RuntimeError(fmt::format("cannot read '{}'", path)); };
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    struct stat status {};
+    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) refuse();
+    llvm_blake3_hasher hasher;
+    llvm_blake3_hasher_init(&hasher);
+    std::vector<char> piece(kPiece);
+    for (;;) {
+        const ssize_t n = ::read(file.get(), piece.data(), piece.size());
+        if (n == 0) return digest(hasher, {});
+        if (n > 0)
+            llvm_blake3_hasher_update(&hasher, piece.data(), static_cast<size_t>(n));
+        else if (errno != EINTR)
+            refuse();
+    }
 }
 
 }  // namespace tilewright

@@ -19,5 +19,8 @@ inline std::string keyed_hash(const HashKey& key, std::initializer_list<std::str
 }
 /// BLAKE3 of the bytes, as b3sum computes it; 32 bytes.
 std::string plain_hash(std::string_view bytes);
+/// Of a file's bytes, which are read piece by piece. Throws RuntimeError for a file that is not regular, is empty or
+/// cannot be read.
+std::string plain_hash_of_file(const std::string& path);
 
 }  // namespace tilewright

@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/temporary_folder_test.h"
 
 namespace tilewright {
 namespace {
@@ -33,6 +37,18 @@ TEST(PlainHash, IsBlake3) {
     EXPECT_EQ(digits(plain_hash("")), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
     EXPECT_EQ(digits(plain_hash(std::string_view("\0", 1))),
               "2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213");
+}
+
+TEST(PlainHash, OfAFileIsThatOfItsBytes) {
+    const TemporaryFolder folder;
+    const std::string path = folder / "file";
+    std::string bytes;
+    for (size_t i = 0; i < (3 << 20) + 7; ++i) bytes += static_cast<char>(i * 7 + i / 251);
+    std::ofstream(path) << bytes;
+    EXPECT_EQ(plain_hash_of_file(path), plain_hash(bytes));
+    std::ofstream(path, std::ios::trunc).close();
+    for (const std::string& other : {path, folder.path(), folder / "missing"})
+        EXPECT_THROW(plain_hash_of_file(other), RuntimeError) << other;
 }
 
 TEST(KeyedHash, DependsOnTheKeyAndOnEveryByteOfTheParts) {

@@ -16,7 +16,6 @@
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "compile/measured_costs.h"
 #include "compile/planned_cost.h"
 #include "compile/tuned_plan.h"
@@ -165,7 +164,7 @@ std::string hash_of_file(const std::string& path) {
     std::error_code unknown;
     if (!std::filesystem::is_regular_file(path, unknown)) return {};
     try {
-        return artifact::content_hash(MappedFile(path).bytes());
+        return artifact::content_hash_of_file(path);
     } catch (const RuntimeError&) {
         return {};
     }

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "artifact/model_file.h"
-#include "base/mapped_file.h"
 #include "compile/kept_models.h"
 #include "driver/api_call.h"
 #include "driver/api_model.h"
@@ -33,7 +32,7 @@ tilewright_status tilewright_compile_file(const char* path, const tilewright_opt
         require_pointer(path, "path");
         require_pointer(model, "model");
         *model = finished(compile_or_load(std::string(path), pipeline_options(options)), options,
-                          [&] { return artifact::content_hash(MappedFile(path).bytes()); });
+                          [&] { return artifact::content_hash_of_file(path); });
     });
 }
 

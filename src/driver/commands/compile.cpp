@@ -131,7 +131,7 @@ int command_compile(const CompileCommand& o) {
     p.compile.dims = std::move(dims.sizes);
     p.compile.ranges = std::move(dims.ranges);
     const double start = now_ms();
-    const std::string hash = artifact::content_hash(read_file(o.model.model));
+    const std::string hash = artifact::content_hash_of_file(o.model.model);
     const std::vector<std::string> levels = levels_of(o.isas);
     Progress progress("compiling " + o.model.model, o.model.progress || o.model.scheduler.measure);
     artifact::Compilations models;
