@@ -73,6 +73,9 @@ std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size) {
         const auto it = stages.assumed.find(v);
         sizes.emplace(v, it == stages.assumed.end() ? size : it->second);
     }
+    for (const Value& v : stages.values)
+        for (const int64_t d : evaluate(v.shape, sizes))
+            if (d < 0) return std::nullopt;
     return sizes;
 }
 

@@ -18,7 +18,7 @@ namespace tilewright {
 Program with_sizes(const Program& stages, const Bindings& bindings);
 /// Binds every symbol of the stages to the size that it is assumed to have, `size` if there is none, to measure a
 /// kernel with dynamic sizes for the sizes that the cost model assumes. Nothing if there are scalars, whose values
-/// depend on the data.
+/// depend on the data, or if a dimension would be negative: the kernel belongs to a branch for other sizes.
 std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size = kAssumedExtent);
 
 enum class Spread : uint8_t {

@@ -113,6 +113,8 @@ TEST(AssumedSizes, GiveEverySymbolANumberAndScalarsNone) {
     for (const auto& [v, size] : *sizes) EXPECT_EQ(size, 96);
     EXPECT_EQ(with_sizes(stages("$m"), *sizes).values[ValueId(0)].shape[1], Expr(96));
     EXPECT_FALSE(assumed_sizes(stages("?k")));
+    EXPECT_TRUE(assumed_sizes(stages("$m - 96"), 96));
+    EXPECT_FALSE(assumed_sizes(stages("$m - 97"), 96));
 }
 
 }  // namespace

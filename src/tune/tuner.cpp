@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "runtime/memory_limit.h"
 #include "tune/canonical.h"
 #include "tune/child_run.h"
 #include "tune/operands.h"
@@ -43,10 +44,25 @@ class Bench {
         : sizes_(settings.sizes),
           stages_(with_sizes(stages, settings.sizes)),
           how_{.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = target.last_cache_bytes()},
-          checker_(stages, {.bindings = settings.sizes, .work = settings.check_work}) {}
+          dynamic_stages_(stages),
+          check_work_(settings.check_work) {}
+
+    /// Why the kernel cannot be measured at all: empty if it can.
+    std::string fault() const {
+        constexpr double kMost = 0.25;  // of memory: the checker has copies of the operands
+        double bytes = 0;
+        for (const Value& v : stages_.values) {
+            double of = static_cast<double>(byte_size(v.dtype));
+            for (const Expr d : v.shape) of *= static_cast<double>(d.constant());
+            bytes += of;
+        }
+        if (bytes <= kMost * static_cast<double>(usable_memory())) return {};
+        return fmt::format("its operands have {:.0f} MB at the sizes that are assumed", bytes * 1e-6);
+    }
 
     bool correct(const cpu::CompiledKernel& kernel, ThreadPool& pool, Measurement& result) {
-        const CheckResult check = checker_.check(kernel, pool);
+        if (!checker_) checker_.emplace(dynamic_stages_, CheckOptions{.bindings = sizes_, .work = check_work_});
+        const CheckResult check = checker_->check(kernel, pool);
         if (!check.ok) refuse(result, Verdict::wrong, check.reason);
         return check.ok;
     }
@@ -72,7 +88,9 @@ class Bench {
     Program stages_;
     OperandOptions how_;
     std::optional<Operands> operands_;
-    KernelChecker checker_;
+    const Program dynamic_stages_;
+    const int64_t check_work_;
+    std::optional<KernelChecker> checker_;  ///< created for the first kernel: its operands may be large
 };
 
 /// A schedule to measure, on the operands of its kernel. The key of the result is already set.
@@ -104,6 +122,7 @@ class CandidateTimer {
 
     /// The same for one kernel of a library, which may throw.
     void measure_library(const cpu::KernelProvider::Candidate& candidate, Bench& bench, Measurement& result) {
+        if (std::string fault = bench.fault(); !fault.empty()) return refuse(result, Verdict::failed, std::move(fault));
         try {
             cpu::CompiledKernel kernel;
             kernel.library = candidate.make();
@@ -159,8 +178,9 @@ class CandidateTimer {
         std::vector<size_t> at;
         for (size_t i = 0; i < group.size(); ++i) {
             const std::vector<std::string> faults = verify(*group[i].kernel);
-            if (!faults.empty()) {
-                refuse(*group[i].result, Verdict::failed, "not legal: " + faults.front());
+            const std::string fault = faults.empty() ? group[i].bench->fault() : "not legal: " + faults.front();
+            if (!fault.empty()) {
+                refuse(*group[i].result, Verdict::failed, fault);
                 continue;
             }
             legal.push_back(group[i].kernel);

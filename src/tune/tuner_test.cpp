@@ -137,6 +137,20 @@ TEST_F(Tuning, failures_are_stored_with_their_reason) {
     for (const TunedKernel& t : tune({illegal, wide_, gemm_})) EXPECT_TRUE(t.remembered);
 }
 
+TEST_F(Tuning, operands_that_do_not_fit_in_memory_are_a_failure) {
+    const TileProgram twice = default_schedule(parse_program(R"(program twice {
+  input x: f32[$n, 1024]
+  y: f32[$n, 1024] = [$n, 1024] mul(@0, 2.0) where @0 = x[i0, i1]
+  output y
+})"),
+                                               target_);
+    settings_.sizes = {{*symbol("n").as_var(), int64_t{1} << 40}};
+    const auto tuned = tune({twice});
+    EXPECT_EQ(tuned[0].measurement.verdict, Verdict::failed);
+    EXPECT_THAT(tuned[0].measurement.reason, HasSubstr("9007199255 MB"));
+    EXPECT_EQ(compiled_, 0);
+}
+
 TEST_F(Tuning, an_endless_candidate_is_stopped) {
     settings_.first_run_seconds = 0.3;
     settings_.compile = [](const TileProgram& p, const Target& target) {
