@@ -238,7 +238,13 @@ class NonMaxSuppression final : public OpaqueOp {
             scores.shape[0] != inputs[0].shape[0] || scores.shape[2] != inputs[0].shape[1])
             throw ModelError(fmt::format("NonMaxSuppression: boxes of shape {} and scores of shape {}",
                                          to_string(inputs[0].shape), to_string(scores.shape)));
-        const auto present = [&](size_t k) { return inputs.size() > k && inputs[k].data != nullptr; };
+        const auto present = [&](size_t k) {
+            if (inputs.size() <= k || inputs[k].data == nullptr) return false;
+            if (inputs[k].count() != 1)
+                throw ModelError(fmt::format("NonMaxSuppression: input {} has the shape {}, and one number is expected",
+                                             k, to_string(inputs[k].shape)));
+            return true;
+        };
         const int64_t most = present(2) ? as_tensor(inputs[2]).get_int(0) : 0;
         const double overlap_limit = present(3) ? as_tensor(inputs[3]).get(0) : 0;
         const bool bounded = present(4);

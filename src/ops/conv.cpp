@@ -122,6 +122,9 @@ struct TransposedAxis {
     int64_t reach() const { return (kernel - 1) * dilation + 1; }
 };
 
+/// Taps of a dilated kernel that a phase may have, most of which are zeros.
+constexpr int64_t kMostTaps = 4096;
+
 std::vector<TransposedAxis> transposed_axes(const NodeContext& c, const Dims& in, const std::vector<int64_t>& kernel) {
     const size_t n = in.size();
     const std::vector<int64_t> strides = positive_ints(c, "strides", n), dilations = positive_ints(c, "dilations", n);
@@ -166,6 +169,11 @@ std::vector<TransposedAxis> transposed_axes(const NodeContext& c, const Dims& in
         } else {
             a.first = floor_div(a.before, a.stride);
             a.window.kernel = (a.reach() + a.stride - 1) / a.stride;
+            c.require(
+                a.window.kernel <= std::max(a.kernel, kMostTaps),
+                fmt::format("attribute 'dilations' holds {} beside a stride of {}: a phase would have {} taps, and "
+                            "{} are supported",
+                            a.dilation, a.stride, a.window.kernel, kMostTaps));
             a.window.out = floor_div(a.out - 1 + a.before, a.stride) - a.first + 1;
         }
         a.window.before = Expr(a.window.reach() - 1) - a.first;

@@ -181,6 +181,15 @@ TEST(Conv, rejects_mismatched_shapes) {
     EXPECT_THAT(refusal({1, 4, 5, 5}, {3, 4, 3, 3}, {{"strides", ints({0, 1})}}), HasSubstr("not a size"));
 }
 
+TEST(ConvTranspose, refuses_dilations_that_are_nearly_all_zeros) {
+    const std::vector<Tensor> inputs = {small_integers({1, 3, 6}, 1), small_integers({3, 4, 3}, 2)};
+    const auto with = [&](int64_t dilation) {
+        return run("ConvTranspose", inputs, {{"strides", ints({3})}, {"dilations", ints({dilation})}})[0].shape()[2];
+    };
+    EXPECT_EQ(with(64), 5 * 3 + 2 * 64 + 1);
+    EXPECT_THROW(with(int64_t{1} << 20), ModelError);
+}
+
 TEST(CausalConvWithState, in_two_calls_equals_one_call) {
     const Tensor x = small_integers({2, 3, 6}, 1), w = small_integers({3, 1, 4}, 2);
     const auto piece = [&](int64_t from, int64_t count) {

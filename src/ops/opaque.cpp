@@ -63,8 +63,8 @@ void unique(NodeContext& c) {
 }
 
 void non_max_suppression(NodeContext& c) {
-    std::vector<ValueId> inputs;
-    for (size_t k = 0; k < c.input_count(); ++k) inputs.push_back(c.has(k) ? c.in(k) : ValueId{});
+    std::vector<ValueId> inputs = {c.in(0), c.in(1)};
+    for (size_t k = 2; k < c.input_count(); ++k) inputs.push_back(c.has(k) ? c.in(k) : ValueId{});
     const auto op = opaque::non_max_suppression(c.node.attr_int("center_point_box", 0) != 0);
     const Dims shape = {c.b.fresh_symbol("boxes"), 3};
     c.out(0, c.b.emit_opaque(op, inputs, {{DType::I64, shape}}, "suppress").front());

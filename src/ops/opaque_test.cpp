@@ -72,6 +72,13 @@ TEST(NonMaxSuppression, DropsBoxesThatOverlapABetterOne) {
     EXPECT_EQ(run("NonMaxSuppression", {boxes, scores})[0].shape(), (Shape{0, 3}));
 }
 
+TEST(NonMaxSuppression, NeedsBoxesScoresAndSingleNumbers) {
+    const Tensor boxes = floats({1, 1, 4}, {0, 0, 1, 1}), scores = floats({1, 1, 1}, {0.75F});
+    EXPECT_THROW(run("NonMaxSuppression", {boxes}), ModelError);
+    EXPECT_THROW(run("NonMaxSuppression", {boxes, scores, whole({0}, {})}), ModelError);
+    EXPECT_THROW(run("NonMaxSuppression", {boxes, scores, whole({1}, {1}), floats({0}, {})}), ModelError);
+}
+
 TEST(Det, ExchangesRowsWhereThePivotIsZero) {
     EXPECT_THAT(numbers(run("Det", {floats({2, 2, 2}, {0, 1, 1, 0, 2, 0, 0, 3})})[0]), ElementsAre(-1, 6));
     EXPECT_EQ(run("Det", {floats({2, 2}, {1, 2, 2, 4})})[0].get(0), 0);
