@@ -12,11 +12,7 @@ std::vector<int64_t> tail_sizes(int64_t tile) {
     return out;
 }
 
-std::vector<int64_t> half_tail_sizes(int64_t tile) {
-    if (tile == 1) return {1};
-    std::vector<int64_t> out = tail_sizes((tile + 1) / 2);
-    return out;
-}
+std::vector<int64_t> half_tail_sizes(int64_t tile) { return tail_sizes((tile + 1) / 2); }
 
 int64_t tail_step(int64_t points, int64_t largest) {
     if (points <= largest) return points;

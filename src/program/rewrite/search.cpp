@@ -274,7 +274,7 @@ class ProgramSearch {
             order.emplace_back(-one * static_cast<double>(distinct_[d].where.size()), d);
         }
         std::sort(order.begin(), order.end());
-        constexpr size_t kAtOnce = 16;
+        constexpr size_t kAtOnce = 16;  // bounds what is searched beyond the budget
         for (size_t k = 0; k < order.size(); k += kAtOnce)
             propose({order.begin() + k, order.begin() + std::min(k + kAtOnce, order.size())});
     }
@@ -326,6 +326,7 @@ class ProgramSearch {
         return out;
     }
 
+    /// A full program; `total` and `of` once it is evaluated.
     struct FullPlan {
         std::vector<size_t> chosen;  ///< per distinct piece
         Program program;
