@@ -1,5 +1,6 @@
 #include "compile/kept_models.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,6 +17,7 @@
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/private_folder.h"
 #include "compile/measured_costs.h"
 #include "compile/planned_cost.h"
 #include "compile/tuned_plan.h"
@@ -31,6 +33,7 @@ namespace {
 struct Source {
     double begun = now_ms();  ///< to be read
     std::string hash;         ///< of the bytes
+    bool file = false;        ///< they can be read again
     std::function<Compilation(const PipelineOptions&)> compile;
     std::function<bool()> unchanged;  ///< the bytes still have this hash
     /// The same source for as long as it is needed.
@@ -147,6 +150,7 @@ Compilation compile_or_load(const Source& source, PipelineOptions options) {
         return c;
     }
     options.compile.keep_objects = true;
+    if (source.file) options.strict = strict_model(source, options);
     Compilation c = source.compile(options);
     const double compiled = now_ms();
     try {
@@ -170,12 +174,18 @@ std::string hash_of_file(const std::string& path) {
     }
 }
 
-std::shared_ptr<const Source> source_of(const std::string& path) {
+/// `path` and whatever keeps it readable; `hash`: of its bytes.
+std::shared_ptr<const Source> source_of(const std::string& path, const std::string& hash,
+                                        std::shared_ptr<const Descriptor> open_file = nullptr) {
     auto s = std::make_shared<Source>();
-    s->hash = hash_of_file(path);
-    s->compile = [path](const PipelineOptions& o) { return compile_model(path, o); };
-    s->unchanged = [path, hash = s->hash] { return hash_of_file(path) == hash; };
-    s->lasting = [path] { return source_of(path); };
+    s->hash = hash;
+    s->file = !hash.empty();
+    s->compile = [path, open_file](const PipelineOptions& o) { return compile_model(path, o); };
+    s->unchanged = [path, hash] { return hash_of_file(path) == hash; };
+    s->lasting = [path, hash] {  // held open, so that it may be removed
+        auto file = std::make_shared<const Descriptor>(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        return *file ? source_of(fmt::format("/proc/self/fd/{}", file->get()), hash, file) : source_of(path, hash);
+    };
     return s;
 }
 
@@ -228,7 +238,8 @@ std::shared_ptr<const Source> source_of(const Model& model) {
 
 Compilation compile_or_load(const std::string& path, const PipelineOptions& options) {
     if (may_be_kept(options))
-        if (const auto source = source_of(path); !source->hash.empty()) return compile_or_load(*source, options);
+        if (const auto source = source_of(path, hash_of_file(path)); source->file)
+            return compile_or_load(*source, options);
     return compile_model(path, options);
 }
 

@@ -287,14 +287,15 @@ void quantised_weights(State& s, bool reference) {
 /// What results are compared with.
 Program reference_of(State& s) {
     if (!s.quantised) return s.program;
-    Program p = merge_common_subexpressions(fold_constants(*s.quantised));
+    Program p = merge_common_subexpressions(fold_constants(std::move(*s.quantised)));
     s.quantised.reset();
     return eliminate_dead_code(std::move(p));
 }
 
 void guard_winograd(State& s, const PipelineOptions& options) {
     s.program = tilewright::guard_winograd(std::move(s.program), s.lowered);
-    if (falls_back(s.program)) s.out->make_fallback = strict_model(std::move(s.lowered), options);
+    if (!falls_back(s.program)) return;
+    s.out->make_fallback = options.strict ? options.strict : strict_model(std::move(s.lowered), options);
 }
 
 /// Tensors of bf16 are read as they are by matrix instructions.
@@ -355,13 +356,14 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"integer_products", "quantised products become sums of bytes", bytes},
          [&] { integer_products(s, o.reference); });
     pass({"quantised_weights", "products decode quantised weights", !gpu}, [&] { quantised_weights(s, o.reference); });
-    pass({"fold_constants", "expressions of constants are computed"}, [&] { s.program = fold_constants(s.program); });
+    pass({"fold_constants", "expressions of constants are computed"},
+         [&] { s.program = fold_constants(std::move(s.program)); });
     pass({"common_subexpressions", "equal expressions become one"},
          [&] { s.program = eliminate_dead_code(merge_common_subexpressions(std::move(s.program))); });
     pass({"check_limits", "inputs, outputs and constants must fit in memory", true, true}, [&] {
         check_limits(s.program);
         s.reference = o.reference ? reference_of(s) : without_contents(s.program);
-        s.lowered = s.program;  // contents of constants are shared
+        s.lowered = o.strict ? read_by_guards(s.program) : s.program;  // contents of constants are shared
     });
     pass({"append_in_place", "outputs that extend inputs share their memory (--kv-cache)", c.kv_cache && !gpu},
          [&] { append_in_place(s); });
@@ -374,7 +376,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"rewrite", "the program becomes the cheapest equivalent one that is found (TASO, Korch)", rewrites},
          [&] { s.program = rewrite(s.program, rewrite_search(o, constants_in_memory(s.program, c)), &s.rewrites); });
     pass({"fold_rewritten", "expressions of constants are computed, equal ones become one", rewrites}, [&] {
-        s.program = merge_common_subexpressions(fold_constants(s.program, o.rewrite->rules.folding));
+        s.program = merge_common_subexpressions(fold_constants(std::move(s.program), o.rewrite->rules.folding));
         check_limits(s.program);
     });
     pass({"guard_winograd", "inputs for which Winograd's convolutions are inexact run the program without them",
@@ -506,6 +508,7 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     }
     complete_machine(options.compile);
     complete_precision(options.compile, model);
+    if (model.external_data) options.strict = nullptr;  // its weights' files may change
     const bool narrow = options.compile.precision == Precision::BF16 || options.compile.precision == Precision::F16;
     if (narrow && options.compile.orchestrator == Orchestrator::Optimal)
         throw OptionError(

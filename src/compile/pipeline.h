@@ -34,6 +34,9 @@ struct PipelineOptions {
     /// Search for a cheaper equivalent program, evaluated as it would be planned; none: the program stays as it is.
     /// Models for a GPU are rewritten by estimates, without Winograd's convolutions; this has not been measured on one.
     std::optional<RewriteSearch> rewrite = default_rewrites();
+    /// Makes the model with Numerics::Strict (CompiledModel::Impl::make_fallback). None: it is compiled from the
+    /// lowered program, whose constants stay in memory for it.
+    std::function<std::shared_ptr<const CompiledModel>()> strict = {};
 };
 
 /// What the compiler made of a model. `program` is the reference: interpret(program) says what the outputs should be.

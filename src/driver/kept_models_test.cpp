@@ -201,11 +201,31 @@ TEST_F(KeptModels, HaveTheStrictModelOfTheirSource) {
     EXPECT_EQ(Session(second.model, 1).run(inputs), expected);
     EXPECT_EQ(Session(third.model, 1).run(inputs), expected);
 
+    // A file that is removed is still read, one that is written again is not the model's.
     const Compilation fourth = compile_or_load(path, options_);
     ASSERT_TRUE(fourth.kept);
+    fs::remove(path);
+    EXPECT_EQ(Session(fourth.model, 1).run(inputs), expected);
+    write("resnet18", {{"size", 64}});
+    const Compilation fifth = compile_or_load(path, options_);
+    ASSERT_TRUE(fifth.kept);
     write("resnet18", {{"size", 32}});
-    Session session(fourth.model, 1);
+    Session session(fifth.model, 1);
     EXPECT_THROW(session.run(inputs), RuntimeError);
+}
+
+/// The weights are not kept in memory for the strict model.
+TEST_F(KeptModels, AreCompiledFromFilesAgainForStrictCode) {
+    const std::string path = write("resnet18", {{"size", 64}});
+    const Compilation compiled = compile_or_load(path, options_);
+    ASSERT_FALSE(compiled.kept);
+    std::vector<Tensor> inputs = random_inputs(compiled.model->inputs());
+    inputs[0].set(5, std::numeric_limits<float>::max());
+    write("resnet18", {{"size", 32}});
+    Session session(compiled.model, 1);
+    EXPECT_THROW(session.run(inputs), RuntimeError);
+    write("resnet18", {{"size", 64}});
+    EXPECT_EQ(session.run(inputs).size(), 1u);
 }
 
 TEST_F(KeptModels, ThatCannotBeWrittenAreAWarning) {

@@ -83,11 +83,11 @@ TEST_P(ModelsRewritten, gain_by_estimate) {
 
 INSTANTIATE_TEST_SUITE_P(
     Zoo, ModelsRewritten,
-    testing::Values(Case{"mlp", {}, 1.0001}, Case{"attention", {}, 1.0001}, Case{"resnet18", {{"size", 64}}, 0.75},
+    testing::Values(Case{"mlp", {}, 1.0001}, Case{"attention", {}, 1.0001}, Case{"resnet18", {{"size", 64}}, 0.8},
                     Case{"densenet121", {{"size", 64}}, 0.87}, Case{"mobilenet_v2", {{"size", 64}}, 1.0001},
                     Case{"shufflenet_v2_x1_0", {{"size", 64}}, 1.0001}, Case{"gpt2_tiny", {}, 1.0001},
                     Case{"bert_tiny", {{"seq", 32}}, 1.0001}, Case{"candy", {{"size", 64}}, 0.5},
-                    Case{"efficientvit_b1", {{"size", 64}}, 1.0001}, Case{"dcgan_generator", {}, 0.8},
+                    Case{"efficientvit_b1", {{"size", 64}}, 1.0001}, Case{"dcgan_generator", {}, 0.85},
                     Case{"m5", {}, 0.98}, Case{"lstm_tagger", {}, 1.0001}),
     [](const auto& tested) { return std::string(tested.param.model); });
 

@@ -36,7 +36,7 @@ class Kernels {
         const std::vector<PrimitiveId> ids = p.primitives.ids();
         for (auto id = ids.rbegin(); id != ids.rend(); ++id)
             if (const auto reader = joins(*id)) kernel_[id->index()] = kernel_[reader->index()];
-        std::vector<double> operations(ids.size(), 0), bytes(ids.size(), 0);
+        std::vector<double> operations(ids.size(), 0), bytes(ids.size(), 0), constants(ids.size(), 0);
         std::vector<bool> runs(ids.size(), false);
         for (const PrimitiveId id : ids) {
             const Primitive& primitive = p.primitives[id];
@@ -48,14 +48,15 @@ class Kernels {
             operations[k] += points * point_operations(*e);
             if (!e->epilogue.empty())
                 operations[k] += number(product(c_.value(primitive.outputs[0]).shape)) * body_operations(e->epilogue);
-            for (const ValueId v : primitive.inputs()) bytes[k] += read(v, k, points);
+            for (const ValueId v : primitive.inputs()) (c_.foldable(v) ? constants : bytes)[k] += read(v, k, points);
             if (kernel_[id.index()] == id.index()) bytes[k] += size(primitive.outputs[0]);
         }
         double total = 0;
         for (size_t k = 0; k < runs.size(); ++k) {
             if (!runs[k]) continue;
             const double compute = operations[k] / model_.operations, memory = bytes[k] / model_.bandwidth;
-            total += std::max(compute, memory) + 0.1 * std::min(compute, memory) + model_.kernel;
+            total += std::max(compute, memory) + 0.1 * std::min(compute, memory) + constants[k] / model_.memory +
+                     model_.kernel;
         }
         return total;
     }

@@ -9,13 +9,14 @@ namespace tilewright {
 struct RoughRates {
     double operations = 1e11;  ///< per second: a multiply-add counts as two, exp as twelve
     double bandwidth = 2e10;   ///< bytes per second, between caches
+    double memory = 1e10;      ///< bytes per second of constants: a run of a model has replaced them in the caches
     double kernel = 1e-6;      ///< seconds per kernel launch
 };
 
 /// Seconds. Primitives form kernels as fusion would form them: views are free, a map read by one other map or
 /// reduction joins that kernel, and a map that is the only reader of a reduction is its epilogue. Operands of a product
-/// must be in memory. A kernel costs the larger of its compute and memory times, plus a tenth of the smaller.
-/// Primitives that depend only on constants are free.
+/// must be in memory. A kernel costs the larger of its compute and memory times, plus a tenth of the smaller, plus the
+/// time to read its constants. Primitives that depend only on constants are free.
 double analytic_cost(const RewriteContext& context, const RoughRates& model = {});
 
 /// Approximate operations of a whole expression; moving an element also counts.

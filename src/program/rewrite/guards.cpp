@@ -17,6 +17,9 @@ namespace {
 /// No convolution over values up to this magnitude overflows f32.
 constexpr double kSafe = 1e18;
 
+/// Larger constants are not read; products with them may have any number (intervals.h).
+constexpr int64_t kMaxRead = int64_t{1} << 20;  // elements
+
 /// The values that Winograd input transforms read, in order. Output transforms read the products.
 std::vector<ValueId> transformed_values(const Program& program) {
     std::set<ValueId> tiles, products;
@@ -55,8 +58,6 @@ class Checks {
     bool needed(const std::string& name) const { return safe_.count(name) == 0; }
 
   private:
-    static constexpr int64_t kMaxRead = int64_t{1} << 20;  // elements; products may have any number (intervals.h)
-
     RealInterval of(ValueId v) const {
         const auto it = known_.find(v);
         return it == known_.end() ? RealInterval{} : it->second;
@@ -125,6 +126,11 @@ Program guard_winograd(Program program, const Program& original) {
     }
     program.primitives = std::move(primitives);
     return program;
+}
+
+Program read_by_guards(Program original) {
+    std::erase_if(original.constants, [](const auto& c) { return c.second.count() > kMaxRead; });
+    return original;
 }
 
 }  // namespace tilewright

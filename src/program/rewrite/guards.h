@@ -20,4 +20,7 @@ constexpr double kMostGuarded = 1048576;  // 2^20
 /// `original`: the program before rewriting, whose values have the same names.
 Program guard_winograd(Program program, const Program& original);
 
+/// The original program without those constants whose contents guard_winograd does not read.
+Program read_by_guards(Program original);
+
 }  // namespace tilewright

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 
+#include "program/rewrite/cost.h"
 #include "program/rewrite/rewrite.h"
 #include "program/rewrite/rewrite_test.h"
 #include "program/rewrite/search.h"
@@ -133,16 +134,16 @@ TEST(Winograd, rejects_padding_conditions_on_unused_taps) {
     EXPECT_TRUE(find_all(RewriteContext(p), *rewrite_rule("winograd")).empty());
 }
 
-/// Equally many input and output channels, a 3 x 3 window over 8 x 8 positions; weights are a constant, or an input.
-Program square_convolution(int64_t channels, bool constant) {
+/// Equally many input and output channels, a 3 x 3 window over square images; weights are a constant, or an input.
+Program square_convolution(int64_t channels, bool constant, int64_t size = 8) {
     Program p = parse_program(fmt::format(R"(program square {{
-  input x: f32[{0}, 8, 8]
+  input x: f32[{0}, {1}, {1}]
   input w: f32[{0}, {0}, 3, 3]
-  y: f32[{0}, 8, 8] = [{0}, 8, 8] sum(i3 < {0}, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i3, i1 + i4 - 1, i2 + i5 - 1] when i1 + i4 - 1 >= 0 and -i1 - i4 + 8 >= 0 and i2 + i5 - 1 >= 0 and -i2 - i5 + 8 >= 0 else 0, @1 = w[i0, i3, i4, i5]  ; y ""
+  y: f32[{0}, {1}, {1}] = [{0}, {1}, {1}] sum(i3 < {0}, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i3, i1 + i4 - 1, i2 + i5 - 1] when i1 + i4 - 1 >= 0 and -i1 - i4 + {1} >= 0 and i2 + i5 - 1 >= 0 and -i2 - i5 + {1} >= 0 else 0, @1 = w[i0, i3, i4, i5]  ; y ""
   output y
 }}
 )",
-                                          channels));
+                                          channels, size));
     if (constant) {
         p.constants.emplace(p.inputs[1], Tensor(DType::F32, {channels, channels, 3, 3}));
         p.inputs.pop_back();
@@ -173,7 +174,7 @@ TEST(Winograd, needs_constant_weights_within_the_folding_budget) {
 
 TEST(Winograd, is_found_for_a_single_convolution) {
     // Three primitives for one exceed the factor of two.
-    const Program known = square_convolution(64, true);
+    const Program known = square_convolution(64, true, 16);
     const Program q = fold_constants(rewrite(known, {.rules = {.winograd = true}}), {.contents = false});
     EXPECT_EQ(q.primitives.size(), 3u) << print(q);
 }
@@ -181,10 +182,29 @@ TEST(Winograd, is_found_for_a_single_convolution) {
 TEST(Winograd, of_dynamic_weights_includes_the_cost_of_their_transform) {
     // 64 channels to 64 over 8 x 8 positions: F(4) in both dimensions would take a quarter of the multiplications, but
     // transforming the weights in every run takes more than is saved.
-    const RewriteSearch winograd = {.rules = {.winograd = true}};
+    RewriteSearch winograd = {.rules = {.winograd = true}};
+    winograd.cost = [](const RewriteContext& c) { return analytic_cost(c, {.memory = 1e12}); };
     const Program known = square_convolution(64, true), unknown = square_convolution(64, false);
     EXPECT_NE(structure_hash(rewrite(known, winograd)), structure_hash(known));
     EXPECT_EQ(structure_hash(rewrite(unknown, winograd)), structure_hash(unknown)) << print(rewrite(unknown, winograd));
+}
+
+TEST(Winograd, is_not_applied_where_reading_its_weights_takes_longer) {
+    // 512 channels over 16 x 16 positions: the weights are 9 MB; F(4) reads 38 MB for 4 times fewer multiplications,
+    // F(2) in one of the dimensions 25 MB for 3 times fewer.
+    const auto weights = [](const Program& p, double memory) {
+        RewriteSearch options = {.rules = {.winograd = true}};
+        options.rules.folding.work = int64_t{1} << 29;
+        options.cost = [=](const RewriteContext& c) { return analytic_cost(c, {.memory = memory}); };
+        const Program q = fold_constants(rewrite(p, options), {.work = int64_t{1} << 29, .contents = false});
+        size_t bytes = 0;
+        for (const auto& [v, tensor] : q.constants) bytes += tensor.bytes();
+        return bytes / 1000000;
+    };
+    const Program p = square_convolution(512, true, 16);
+    EXPECT_EQ(weights(p, 1e12), 37u);
+    EXPECT_EQ(weights(p, 1e10), 25u);
+    EXPECT_EQ(weights(p, 2e8), 9u);
 }
 
 TEST(Winograd, is_not_enabled_by_default) {

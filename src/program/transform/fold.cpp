@@ -14,12 +14,12 @@ constexpr int64_t kAlwaysFolded = 64;  // elements
 
 class Folder {
   public:
-    Folder(const Program& program, const FoldOptions& options)
-        : out_(program),
+    Folder(Program program, const FoldOptions& options)
+        : out_(std::move(program)),
           options_(options),
           budget_(options.total_work),
-          plan_(program.values.size()),
-          readers_(program.consumers()) {
+          plan_(out_.values.size()),
+          readers_(out_.consumers()) {
         for (const auto& [v, tensor] : out_.constants)
             if (out_.unread.count(v) == 0 || !options.contents) {
                 plan_[v].known = true;
@@ -218,9 +218,15 @@ class Folder {
         plan.producer = PrimitiveId();
         // Frees operands without further uses: weights being transformed are as large as the result.
         for (const Access& a : e.accesses)
-            if (chosen_ && readers_[a.value].size() == 1 && !plan_[a.value].materialize)
+            if (chosen_ && readers_[a.value].size() == 1 && !plan_[a.value].materialize && !is_output(a.value)) {
                 plan_[a.value].contents = Tensor();
+                out_.constants.erase(a.value);
+            }
         return plan.contents;
+    }
+
+    bool is_output(ValueId v) const {
+        return std::find(out_.outputs.begin(), out_.outputs.end(), v) != out_.outputs.end();
     }
 
     Program out_;
@@ -233,6 +239,8 @@ class Folder {
 
 }  // namespace
 
-Program fold_constants(const Program& program, const FoldOptions& options) { return Folder(program, options).run(); }
+Program fold_constants(Program program, const FoldOptions& options) {
+    return Folder(std::move(program), options).run();
+}
 
 }  // namespace tilewright

@@ -17,6 +17,6 @@ struct FoldOptions {
 /// Constant folding: primitives that depend only on constants become constants, and reads of scalars from constants
 /// become numbers everywhere. A primitive stays if its result would only repeat numbers (a broadcast, a fill), because
 /// its consumers read less memory without it. Nested programs likewise. Primitives that become dead are removed.
-Program fold_constants(const Program& program, const FoldOptions& options = {});
+Program fold_constants(Program program, const FoldOptions& options = {});
 
 }  // namespace tilewright
