@@ -356,8 +356,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"integer_products", "quantised products become sums of bytes", bytes},
          [&] { integer_products(s, o.reference); });
     pass({"quantised_weights", "products decode quantised weights", !gpu}, [&] { quantised_weights(s, o.reference); });
-    pass({"fold_constants", "expressions of constants are computed"},
-         [&] { s.program = fold_constants(std::move(s.program)); });
+    pass({"fold_constants", "expressions of constants are computed"}, [&] { s.program = fold_constants(s.program); });
     pass({"common_subexpressions", "equal expressions become one"},
          [&] { s.program = eliminate_dead_code(merge_common_subexpressions(std::move(s.program))); });
     pass({"check_limits", "inputs, outputs and constants must fit in memory", true, true}, [&] {
