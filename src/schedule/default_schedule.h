@@ -27,8 +27,8 @@ struct StageChoice {
     /// A reduction axis of large stride. Its loop is outside of the vectors' and takes one point at a time, so that
     /// memory is read row by row.
     std::optional<size_t> summed_rows;
-    /// Loops over blocks of the reduction outside of those over rows, outermost first, so that L1 keeps a block's panel
-    /// of the right factor; only on tile registers.
+    /// Loops over blocks of the reduction outside of those over rows, outermost first, so that a block's panel of the
+    /// right factor stays near: in L1 for tile registers, in L2 beside the next block's for vectors.
     struct SumBlock {
         size_t axis = 0;
         int64_t points = 1;

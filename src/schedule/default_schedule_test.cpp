@@ -295,6 +295,34 @@ TEST(DefaultSchedule, packs_no_operand_that_nobody_reads_again) {
     EXPECT_FALSE(vectors_along_the_sum(32));
 }
 
+TEST(DefaultSchedule, blocks_sums_whose_panels_of_weights_are_too_large_to_be_prefetched) {
+    const auto block = [](const char* m, int64_t terms, const char* out = "f32") {
+        const Program p = parse_program(fmt::format(R"(program product {{
+  input x: f32[{0}, {1}]
+  input w: f32[24, {1}, 32]
+  y: {2}[{0}, 768] = [{0}, 768] sum(i2 < {1}) mul(@0, @1) then max(acc, 0.0) where @0 = x[i0, i2], @1 = w[i1 // 32, i2, i1 % 32]
+  output y
+}})",
+                                                    m, terms, out));
+        const TileProgram t = default_schedule(p, target_with());
+        EXPECT_EQ(verify(t), std::vector<std::string>());
+        for (const std::vector<Stmt>* body = &t.body; body->size() == 1;) {
+            const auto* loop = std::get_if<TileLoop>(&body->at(0).kind);
+            if (loop == nullptr) break;
+            if (t.axes[loop->axis].name == "r2") return loop->step;
+            body = &loop->body;
+        }
+        return terms;
+    };
+    EXPECT_EQ(block("128", 3072), 512);  // 128 KB of 64 columns
+    EXPECT_EQ(block("$m", 3072), 512);
+    EXPECT_EQ(block("128", 2500), 625);
+    EXPECT_EQ(block("128", 512), 512);            // small enough
+    EXPECT_EQ(block("2", 3072), 3072);            // one tile of rows reads each panel once
+    EXPECT_EQ(block("128", 3079), 3079);          // a prime number
+    EXPECT_EQ(block("128", 3072, "bf16"), 3072);  // the result keeps no partial sums
+}
+
 TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
     const auto sum = [](int64_t rows, int64_t columns, const char* then) {
         return parse_program(fmt::format(R"(program sum {{

@@ -116,12 +116,11 @@ std::optional<int64_t> bytes_by_shares(const StageSite& s, size_t access) {
     return in_lines ? bytes : std::nullopt;
 }
 
-/// If L2 keeps two panels. Memory would be idle while all but the first tile of rows use a panel: 128 x 768 sums of 768
+/// If it is near enough. Memory would be idle while all but the first tile of rows use a panel: 128 x 768 sums of 768
 /// terms, weights in memory, 0.90 to 0.80 ms (Intel Xeon 6/167; 0.78 from L2). Panels of 384 KB gained nothing.
 std::optional<int64_t> near_panel(const StageSite& s, size_t access) {
-    constexpr int64_t kLargest = 128 * 1024;
     const auto bytes = bytes_by_shares(s, access);
-    return bytes && *bytes <= kLargest ? bytes : std::nullopt;
+    return bytes && *bytes <= kNearPanelBytes ? bytes : std::nullopt;
 }
 
 /// The hardware's streams end with every page of 4 KiB, and a panel of weights is followed by the next. Steps of less

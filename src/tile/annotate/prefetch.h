@@ -1,11 +1,15 @@
 #pragma once
 // Which operands of a stage are prefetched by software, and how far ahead.
 
+#include <cstdint>
 #include <vector>
 
 #include "tile/annotate/site.h"
 
 namespace tilewright {
+
+/// Panels up to this size are prefetched while the one before is used: L2 keeps two beside the rows.
+constexpr int64_t kNearPanelBytes = 128 * 1024;
 
 std::vector<Prefetch> derive_prefetches(const StageSite& site, const Annotations& annotations);
 /// Whether the code can prefetch so. Conditions that depend on the register tile at hand (its tails, addresses that are
