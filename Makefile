@@ -18,7 +18,7 @@ FUZZ_MUTANTS ?= 20000
 FUZZ_SEED := $(or $(FUZZ_SEED),$(shell date +%s)00000)
 LINT_SINCE ?= HEAD~1
 PREFIX ?= /usr/local
-TSAN_TESTS ?= ^(runtime|cost|backend_cpu|tune|model|driver)$$
+TSAN_TESTS ?= ^(base|runtime|program|cost|schedule|backend_cpu|tune|orchestrate|model|compile|driver)$$
 # One compiler a core, and no more than memory holds (1.5 GB each: LLVM's headers).
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemAvailable/ {n = int($$2 / 1500000)} \
     END {if (n < 1) n = 1; print n < cores ? n : cores}' /proc/meminfo)

@@ -20,9 +20,9 @@ namespace {
 using test::FakeLibrary;
 
 constexpr const char* kOneProduct = R"(program t {
-  input x: f32[128, 128]
-  input w: f32[128, 128]
-  y: f32[128, 128] = [128, 128] sum(i2 < 128) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  input x: f32[128, 512]
+  input w: f32[512, 128]
+  y: f32[128, 128] = [128, 128] sum(i2 < 512) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
   output y
 })";
 
