@@ -5,6 +5,7 @@
 #include "backend/cpu/shared_object_view.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "opaque/custom.h"
 
 namespace tilewright::artifact {
 
