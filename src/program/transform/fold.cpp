@@ -19,6 +19,7 @@ class Folder {
           options_(options),
           budget_(options.total_work),
           plan_(out_.values.size()),
+          needed_(out_.values.size(), 0),
           readers_(out_.consumers()) {
         for (const auto& [v, tensor] : out_.constants)
             if (out_.unread.count(v) == 0 || !options.contents) {
@@ -164,8 +165,7 @@ class Folder {
     /// Backwards: a known value becomes a constant if a non-folded reader needs it and it is not much larger than its
     /// operands; else its producer stays, and needs its operands.
     void choose() {
-        IndexVector<ValueId, char> needed(out_.values.size(), 0);
-        for (const ValueId v : out_.outputs) needed[v] = 1;
+        for (const ValueId v : out_.outputs) needed_[v] = 1;
         const std::vector<PrimitiveId> ids = out_.primitives.ids();
         for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
             const Primitive& p = out_.primitives[*id];
@@ -173,14 +173,14 @@ class Folder {
                                                                  [&](ValueId v) { return plan_[v].known; });
             if (known) {
                 const bool wanted =
-                    std::any_of(p.outputs.begin(), p.outputs.end(), [&](ValueId v) { return needed[v]; });
+                    std::any_of(p.outputs.begin(), p.outputs.end(), [&](ValueId v) { return needed_[v]; });
                 if (!wanted) continue;
                 if (p.expr() == nullptr || worth_storing(p)) {
                     for (const ValueId v : p.outputs) plan_[v].materialize = true;
                     continue;
                 }
             }
-            for (const ValueId v : p.inputs()) needed[v] = 1;
+            for (const ValueId v : p.inputs()) needed_[v] = 1;
         }
     }
 
@@ -218,21 +218,18 @@ class Folder {
         plan.producer = PrimitiveId();
         // Frees operands without further uses: weights being transformed are as large as the result.
         for (const Access& a : e.accesses)
-            if (chosen_ && readers_[a.value].size() == 1 && !plan_[a.value].materialize && !is_output(a.value)) {
+            if (chosen_ && readers_[a.value].size() == 1 && !needed_[a.value]) {
                 plan_[a.value].contents = Tensor();
                 out_.constants.erase(a.value);
             }
         return plan.contents;
     }
 
-    bool is_output(ValueId v) const {
-        return std::find(out_.outputs.begin(), out_.outputs.end(), v) != out_.outputs.end();
-    }
-
     Program out_;
     const FoldOptions& options_;
     int64_t budget_;
     IndexVector<ValueId, Plan> plan_;
+    IndexVector<ValueId, char> needed_;  ///< once chosen: by outputs and by primitives that stay
     IndexVector<ValueId, std::vector<PrimitiveId>> readers_;
     bool chosen_ = false;  ///< whether anything becomes a constant
 };

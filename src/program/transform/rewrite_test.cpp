@@ -281,6 +281,23 @@ TEST(FoldConstants, broadcasts_of_constants_stay) {
     EXPECT_EQ(q.values[q.constants.begin()->first].name, "x");
 }
 
+TEST(FoldConstants, what_primitives_that_stay_read_is_kept_when_others_are_folded) {
+    const Program p = parse_dice(R"(program t {
+  input a: f32[4, 1000]
+  const k: f32[4] = {1, 2, 3, 4}
+  x: f32[4, 1000] = [4, 1000] @0 where @0 = k[i0]
+  y: f32[4, 1000] = [4, 1000] add(@0, @1) where @0 = a[i0, i1], @1 = x[i0, i1]
+  z: f32[4] = [4] sum(i1 < 1000) @0 where @0 = x[i0, i1]
+  output y
+  output z
+})");
+    const Program folded = fold_constants(p);
+    EXPECT_EQ(verify(folded), std::vector<std::string>());
+    ASSERT_EQ(folded.primitives.size(), 2u) << print(folded);  // the broadcast and the addition
+    const std::vector<Tensor> inputs = {Tensor(DType::F32, {4, 1000})};
+    EXPECT_EQ(interpret(folded, inputs), interpret(p, inputs));
+}
+
 TEST(FoldConstants, scalars_read_from_constants_become_numbers) {
     const Program p = parse_dice(R"(program t {
   input a: f32[9]
