@@ -65,8 +65,8 @@ class KernelChecker::Impl {
     }
 
   private:
-    /// Runs the kernel, which leaves its outputs in the operands. They are empty if it wrote outside its outputs: it
-    /// has failed.
+    /// Runs the kernel, which leaves its outputs in the operands. They are empty if it wrote outside its outputs and
+    /// its scratch memory: it has failed.
     void run(const cpu::CompiledKernel& kernel, ThreadPool& pool, unsigned char before) {
         if (!operands_ || kernel.library != library_) {
             const OperandOptions guarded{.guarded = true};
@@ -82,7 +82,8 @@ class KernelChecker::Impl {
         operands_->fill_outputs(before);
         once.fill_scratch(before);
         once();
-        const std::string harm = operands_->intact();
+        std::string harm = operands_->intact();
+        if (harm.empty()) harm = once.intact();
         if (!harm.empty()) {
             fail(harm);
             operands_.reset();  // the next run needs other operands

@@ -142,6 +142,16 @@ TEST_F(Check, incomplete_and_out_of_bounds_writes_fail) {
                 })),
                 HasSubstr("in one run and"))
         << "the result depends on how tasks are shared out";
+    for (const auto& [at, what] :
+         {std::pair(64, "memory after its scratch"), std::pair(-1, "memory before its scratch")}) {
+        static int64_t written;
+        written = at;
+        EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void* scratch) {
+                        for (int64_t i = 8 * begin; i < 8 * end; ++i) static_cast<float*>(t[3])[i] = 1;
+                        if (begin == 0) static_cast<char*>(scratch)[written] = 1;
+                    })),
+                    HasSubstr(what));
+    }
 }
 
 /// A kernel that corrupts the operands does not affect the check of the next kernel.

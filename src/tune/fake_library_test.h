@@ -18,7 +18,7 @@ namespace tilewright::test {
 /// Each kernel needs its second input, a constant, in reverse order.
 class FakeLibrary : public cpu::KernelProvider {
   public:
-    enum class Does : uint8_t { Right, Slow, Wrong, FailsToMake, FailsToRun };
+    enum class Does : uint8_t { Right, Slow, Wrong, FailsToMake, FailsToRun, PreparesTooMuch, UsesTooMuchScratch };
     using Kernels = std::vector<std::pair<std::string, Does>>;
 
     explicit FakeLibrary(Kernels kernels) : kernels_(std::move(kernels)) {}
@@ -50,6 +50,7 @@ class FakeLibrary : public cpu::KernelProvider {
         void prepare(size_t, const void* constant, void* to) const override {
             const auto* from = static_cast<const float*>(constant);
             std::reverse_copy(from, from + bytes(1) / 4, static_cast<float*>(to));
+            if (does_ == Does::PreparesTooMuch) static_cast<float*>(to)[bytes(1) / 4] = 1;
         }
         int64_t scratch_bytes(int) const override { return bytes(1); }
         std::unique_ptr<Runs> runs(int) const override { return std::make_unique<Run>(*this); }
@@ -70,6 +71,7 @@ class FakeLibrary : public cpu::KernelProvider {
                     result_ = interpreted(tensors, scratch);
                     known_ = std::move(given);
                 }
+                if (call_.does_ == Does::UsesTooMuchScratch) static_cast<char*>(scratch)[call_.bytes(1)] = 1;
                 auto* to = static_cast<float*>(tensors[n]);
                 std::memcpy(to, result_.data(), result_.bytes());
                 for (int64_t i = 0; call_.does_ == Does::Wrong && i < result_.count(); ++i) to[i] += 0.01F;

@@ -122,10 +122,17 @@ PreparedInputs prepared_inputs(Program stages, std::vector<Tensor> inputs, const
     for (size_t k = 0; k < all.size(); ++k) {
         constexpr auto kElement = static_cast<int64_t>(sizeof(float));
         Arena there;
-        there.reserve(std::max(all[k].bytes, kBufferAlignment));
-        call.prepare(k, inputs.at(all[k].input).data(), there.data());
+        there.reserve(all[k].bytes + 2 * kGuard);
+        std::memset(there.data(), kGuardByte, static_cast<size_t>(all[k].bytes + 2 * kGuard));
+        std::byte* const begin = there.data() + kGuard;
+        call.prepare(k, inputs.at(all[k].input).data(), begin);
+        const auto harmed = [](const std::byte* from) {
+            return std::any_of(from, from + kGuard, [](std::byte b) { return b != std::byte{kGuardByte}; });
+        };
+        if (harmed(begin - kGuard) || harmed(begin + all[k].bytes))
+            throw RuntimeError(fmt::format("it writes outside the memory of its prepared input {}", all[k].input));
         Tensor prepared(DType::F32, {(all[k].bytes + kElement - 1) / kElement}, false);
-        std::memcpy(prepared.mutable_data(), there.data(), static_cast<size_t>(all[k].bytes));
+        std::memcpy(prepared.mutable_data(), begin, static_cast<size_t>(all[k].bytes));
         Value& value = stages.values[stages.inputs[all[k].input]];
         value.dtype = DType::F32;
         value.shape = {Expr(prepared.count())};
@@ -183,7 +190,8 @@ Operands::Operands(const Program& stages, const std::vector<Tensor>& inputs, con
                      to_string(p.shape));
             std::memcpy(addresses_.back(), inputs[i].data(), static_cast<size_t>(p.bytes));
         }
-    if (options.guarded) given_ = inputs;
+    guarded_ = options.guarded;
+    if (guarded_) given_ = inputs;
 }
 
 void* const* Operands::next() {
@@ -230,13 +238,16 @@ KernelRun::KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings
         names_.push_back(it->second);
     }
     for (const Expr& g : kernel.grid) tasks_ *= std::max<int64_t>(evaluate(g, bindings), 0);
-    stride_ = rounded(kernel.scratch_bytes);
-    scratch_bytes_ = stride_ * pool.size();
+    guard_ = operands.guarded() ? kGuard : 0;
+    parts_ = pool.size();
+    scratch_bytes_ = kernel.scratch_bytes;
     if (kernel.library) {
         library_ = kernel.library->runs(pool.size());
-        scratch_bytes_ = rounded(kernel.library->scratch_bytes(pool.size()));
+        parts_ = 1;
+        scratch_bytes_ = kernel.library->scratch_bytes(pool.size());
     }
-    scratch_->reserve(scratch_bytes_);
+    stride_ = rounded(scratch_bytes_) + guard_;
+    scratch_->reserve(guard_ + stride_ * parts_);
     fill_scratch(0);  // page faults before the timing
 }
 
@@ -245,11 +256,11 @@ void KernelRun::operator()() {
     const ScopedFloatMode mode(FloatMode::of_kernels(false));  // as in a model
     void* const* tensors = operands_->next();
     if (library_) {
-        library_->run(tensors, scratch_->data());
+        library_->run(tensors, scratch_->data() + guard_);
         return;
     }
     const auto body = [&](int64_t begin, int64_t end, int worker) {
-        kernel_.run(tensors, names_.data(), begin, end, scratch_->data() + worker * stride_);
+        kernel_.run(tensors, names_.data(), begin, end, scratch_->data() + guard_ + worker * stride_);
     };
     if (tasks_ == 1)
         body(0, 1, 0);
@@ -258,7 +269,24 @@ void KernelRun::operator()() {
 }
 
 void KernelRun::fill_scratch(unsigned char byte) {
-    if (scratch_bytes_ > 0) std::memset(scratch_->data(), byte, static_cast<size_t>(scratch_bytes_));
+    const int64_t bytes = guard_ + stride_ * parts_;
+    if (bytes > 0) std::memset(scratch_->data(), guard_ > 0 ? kGuardByte : byte, static_cast<size_t>(bytes));
+    if (guard_ > 0)
+        for (int64_t part = 0; part < parts_; ++part)
+            std::memset(scratch_->data() + guard_ + part * stride_, byte, static_cast<size_t>(scratch_bytes_));
+}
+
+std::string KernelRun::intact() const {
+    const auto* data = reinterpret_cast<const unsigned char*>(scratch_->data());
+    const auto harmed = [&](int64_t from, int64_t to) {
+        return std::any_of(data + from, data + to, [](unsigned char c) { return c != kGuardByte; });
+    };
+    if (guard_ == 0) return "";
+    if (harmed(0, guard_)) return "memory before its scratch memory was overwritten";
+    for (int64_t part = 0; part < parts_; ++part)
+        if (harmed(guard_ + part * stride_ + scratch_bytes_, guard_ + (part + 1) * stride_))
+            return "memory after its scratch memory was overwritten";
+    return "";
 }
 
 }  // namespace tilewright

@@ -63,6 +63,7 @@ class Operands {
     void fill_outputs(unsigned char byte);
     /// Empty, or the input or the memory beside a tensor that was overwritten. With `guarded` only.
     std::string intact() const;
+    bool guarded() const { return guarded_; }
 
   private:
     struct Place {
@@ -74,6 +75,7 @@ class Operands {
     size_t inputs_ = 0;
     std::vector<Place> places_;  ///< inputs, then outputs
     std::vector<Tensor> given_;  ///< guarded: the original inputs
+    bool guarded_ = false;
     int64_t copies_ = 1, step_ = 1, copy_ = 0;
     std::vector<void*> addresses_;  ///< for each copy, the addresses of all places
     Arena memory_, weights_;
@@ -88,11 +90,15 @@ class KernelRun {
     KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings, Operands& operands, ThreadPool& pool);
     void operator()();
     void fill_scratch(unsigned char byte);
+    /// As Operands::intact(), of the scratch memory, which has space around it where operands have.
+    std::string intact() const;
 
   private:
     cpu::CompiledKernel kernel_;
     std::vector<int64_t> names_;
-    int64_t tasks_ = 1, stride_ = 0, scratch_bytes_ = 0;
+    int64_t tasks_ = 1;
+    int64_t guard_ = 0, parts_ = 1;           ///< bytes beside each part of the scratch memory; a part for each worker
+    int64_t scratch_bytes_ = 0, stride_ = 0;  ///< of a part
     Operands* operands_;
     ThreadPool* pool_;
     std::shared_ptr<Arena> scratch_;  ///< shared, so that a KernelRun can be copied into a std::function

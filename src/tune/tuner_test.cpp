@@ -264,6 +264,18 @@ TEST_F(TuningLibrary, a_kernel_that_fails_has_its_reason) {
     EXPECT_EQ(all[2].tuned.measurement.verdict, Verdict::measured);
 }
 
+TEST_F(TuningLibrary, a_kernel_that_writes_outside_its_memory_is_never_measured) {
+    const auto all = tune({{"prepares", FakeLibrary::Does::PreparesTooMuch},
+                           {"runs", FakeLibrary::Does::UsesTooMuchScratch},
+                           {"right", FakeLibrary::Does::Right}});
+    ASSERT_EQ(all.size(), 3u);
+    EXPECT_EQ(all[0].tuned.measurement.verdict, Verdict::failed);
+    EXPECT_EQ(all[0].tuned.measurement.reason, "it writes outside the memory of its prepared input 1");
+    EXPECT_EQ(all[1].tuned.measurement.verdict, Verdict::wrong);
+    EXPECT_EQ(all[1].tuned.measurement.reason, "memory after its scratch memory was overwritten");
+    EXPECT_EQ(all[2].tuned.measurement.verdict, Verdict::measured);
+}
+
 TEST_F(TuningLibrary, a_library_without_a_kernel_has_one_reason) {
     const auto all = tune(FakeLibrary::Kernels{});
     ASSERT_EQ(all.size(), 1u);
