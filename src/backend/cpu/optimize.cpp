@@ -13,6 +13,9 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 #include <llvm/Transforms/Utils/LoopUtils.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace tilewright::cpu {
 
 namespace {
@@ -75,7 +78,13 @@ void reduce_strength(llvm::Module& module, llvm::TargetMachine& machine) {
 
 void CodeGeneratorPasses::add(llvm::Pass* pass) {
     std::unique_ptr<llvm::Pass> owned(pass);
-    if (pass->getPassName() != "Loop Strength Reduction") passes_.add(owned.release());
+    // reduce_strength() stands for the first; the second prepares loops for it. The others change no kernel's code:
+    // they look for integers of more than 64 bits, and for scalars that mask registers could hold.
+    constexpr llvm::StringLiteral kWithout[] = {"Loop Strength Reduction", "Canonicalize Freeze Instructions in Loops",
+                                                "Expand large div/rem", "Expand large fp convert",
+                                                "X86 Domain Reassignment Pass"};
+    if (std::find(std::begin(kWithout), std::end(kWithout), pass->getPassName()) == std::end(kWithout))
+        passes_.add(owned.release());
 }
 
 }  // namespace tilewright::cpu
