@@ -73,8 +73,8 @@ struct Prefetch {
 /// always masked.
 struct Tail {
     size_t axis = 0;
-    /// Tail specialisation: numbers of points that have code of their own, ascending up to the tile; the smallest that is
-    /// not less than the tail computes it, and stores under a condition. Longer tails are several tiles (tail_step).
+    /// Tail specialisation: numbers of points that have code of their own, ascending up to the tile; the smallest that
+    /// is not less than the tail computes it, and stores under a condition. Longer tails are several tiles (tail_step).
     std::vector<int64_t> sizes;
     /// The last size is the tile; a tail longer than all others is computed by a whole tile that ends where the axis
     /// does (Halide's ShiftInwards): some results are computed twice.

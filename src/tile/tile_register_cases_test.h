@@ -50,15 +50,15 @@ inline void partial_sums_of_tile_registers_are_kept_in_a_buffer(Collector& right
         for (const char* out : {"f32", "bf16"})
             for (const bool stored : {false, true})
                 for (const int n : {48, 40}) {
-                    const std::string schedule = fmt::format(R"TW(axes m="{0}" n="{1}" k="128"
+                    const std::string schedule =
+                        fmt::format(R"TW(axes m="{0}" n="{1}" k="128"
 stage 0 over [m n k]
 for m by 32 {{
   for k by 64 {{
     compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m=16 n=32 k=32] order [n m k] padding partition{2}
   }}{3}
 }})TW",
-                                                             m, n, stored ? "" : " left streamed",
-                                                             stored ? "\n  store c padding local" : "");
+                                    m, n, stored ? "" : " left streamed", stored ? "\n  store c padding local" : "");
                     right(kernel(paired_product(m, n, 128, 32, out), schedule),
                           std::string(m) == "40" ? std::vector<Sizes>{{}} : all_of("m", {1, 31, 40, 64}),
                           out == std::string("f32") ? 0 : 4e-3);
