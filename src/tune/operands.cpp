@@ -20,6 +20,11 @@ namespace {
 constexpr int64_t kGuard = 2 * kBufferAlignment;
 constexpr unsigned char kGuardByte = 0xA5;
 
+/// Whether something was written between guard bytes.
+bool overwritten(const std::byte* from, const std::byte* to) {
+    return std::any_of(from, to, [](std::byte b) { return b != std::byte{kGuardByte}; });
+}
+
 int64_t rounded(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
 
 /// True if, with every load in [0, most], all indices that use one stay inside their dimension.
@@ -126,10 +131,8 @@ PreparedInputs prepared_inputs(Program stages, std::vector<Tensor> inputs, const
         std::memset(there.data(), kGuardByte, static_cast<size_t>(all[k].bytes + 2 * kGuard));
         std::byte* const begin = there.data() + kGuard;
         call.prepare(k, inputs.at(all[k].input).data(), begin);
-        const auto harmed = [](const std::byte* from) {
-            return std::any_of(from, from + kGuard, [](std::byte b) { return b != std::byte{kGuardByte}; });
-        };
-        if (harmed(begin - kGuard) || harmed(begin + all[k].bytes))
+        std::byte* const end = begin + all[k].bytes;
+        if (overwritten(begin - kGuard, begin) || overwritten(end, end + kGuard))
             throw RuntimeError(fmt::format("it writes outside the memory of its prepared input {}", all[k].input));
         Tensor prepared(DType::F32, {(all[k].bytes + kElement - 1) / kElement}, false);
         std::memcpy(prepared.mutable_data(), begin, static_cast<size_t>(all[k].bytes));
@@ -216,13 +219,12 @@ void Operands::fill_outputs(unsigned char byte) {
 std::string Operands::intact() const {
     for (size_t i = 0; i < places_.size(); ++i) {
         const Place& p = places_[i];
-        const auto* begin = static_cast<const unsigned char*>(addresses_[i]);
+        const auto* begin = static_cast<const std::byte*>(addresses_[i]);
         if (i < inputs_ && p.bytes > 0 && std::memcmp(begin, given_[i].data(), static_cast<size_t>(p.bytes)) != 0)
             return fmt::format("input {} was overwritten", p.name);
-        const unsigned char* around[][2] = {{begin - kGuard, begin},
-                                            {begin + p.bytes, begin + rounded(p.bytes) + kGuard}};
+        const std::byte* around[][2] = {{begin - kGuard, begin}, {begin + p.bytes, begin + rounded(p.bytes) + kGuard}};
         for (const auto& [from, to] : around)
-            if (std::any_of(from, to, [](unsigned char c) { return c != kGuardByte; }))
+            if (overwritten(from, to))
                 return fmt::format("memory {} {} was overwritten", from < begin ? "before" : "after", p.name);
     }
     return "";
@@ -277,14 +279,11 @@ void KernelRun::fill_scratch(unsigned char byte) {
 }
 
 std::string KernelRun::intact() const {
-    const auto* data = reinterpret_cast<const unsigned char*>(scratch_->data());
-    const auto harmed = [&](int64_t from, int64_t to) {
-        return std::any_of(data + from, data + to, [](unsigned char c) { return c != kGuardByte; });
-    };
     if (guard_ == 0) return "";
-    if (harmed(0, guard_)) return "memory before its scratch memory was overwritten";
-    for (int64_t part = 0; part < parts_; ++part)
-        if (harmed(guard_ + part * stride_ + scratch_bytes_, guard_ + (part + 1) * stride_))
+    const std::byte* part = scratch_->data() + guard_;
+    if (overwritten(part - guard_, part)) return "memory before its scratch memory was overwritten";
+    for (int64_t k = 0; k < parts_; ++k, part += stride_)
+        if (overwritten(part + scratch_bytes_, part + stride_))
             return "memory after its scratch memory was overwritten";
     return "";
 }

@@ -35,6 +35,7 @@ struct PreparedInputs {
     Program stages;
     std::vector<Tensor> inputs;
 };
+/// RuntimeError if the library writes outside the memory of a prepared input.
 PreparedInputs prepared_inputs(Program stages, std::vector<Tensor> inputs, const cpu::LibraryCall& call);
 
 struct OperandOptions {

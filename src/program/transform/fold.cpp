@@ -218,7 +218,7 @@ class Folder {
         plan.producer = PrimitiveId();
         // Frees operands without further uses: weights being transformed are as large as the result.
         for (const Access& a : e.accesses)
-            if (chosen_ && readers_[a.value].size() == 1 && !needed_[a.value]) {
+            if (chosen_ && readers_[a.value].size() == 1 && !needed_[a.value] && !plan_[a.value].materialize) {
                 plan_[a.value].contents = Tensor();
                 out_.constants.erase(a.value);
             }
