@@ -144,7 +144,10 @@ typedef enum tilewright_precision TILEWRIGHT_INT {
      * The error is about 2^-8 of the largest output for each layer. */
     TILEWRIGHT_BF16_PRODUCTS = 1,
     /* bf16 where it is estimated to be no slower than f32, within tilewright_options.max_error; elsewhere f32. */
-    TILEWRIGHT_AUTO_PRODUCTS = 2
+    TILEWRIGHT_AUTO_PRODUCTS = 2,
+    /* f32 operands as sums of two bf16 numbers on Intel AMX: 16 of f32's 24 bits; elsewhere as TILEWRIGHT_F32_PRODUCTS.
+     */
+    TILEWRIGHT_F32_FAST_PRODUCTS = 3
 } tilewright_precision;
 
 /* How primitives are grouped into kernels. */

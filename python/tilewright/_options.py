@@ -14,7 +14,7 @@ from ._errors import InvalidArgument, NotImplemented
 from ._operator import Operator, made
 
 _NUMERICS = {"default": 0, "strict": 1, "fast": 2}
-_PRECISIONS = {"f32": 0, "bf16": 1, "auto": 2}
+_PRECISIONS = {"f32": 0, "bf16": 1, "auto": 2, "f32-fast": 3}
 _ORCHESTRATORS = {"greedy": 0, "optimal": 1}
 _DENORMALS = "session.set_denormal_as_zero"
 

@@ -60,11 +60,11 @@ std::string text_of(const PipelineOptions& o) {
     const OptimalOptions& b = c.optimal;
     std::string text = fmt::format(
         "{}, trials {}, {}, chains {} {} {} {} {} {:a} {} {}, numerics {}, check values {}, keep subnormals {}, "
-        "precision {} max error {:a} where faster {}, kv cache {}\n",
+        "precision {} fast {} max error {:a} where faster {}, kv cache {}\n",
         planned_cost_text(orchestrate_options(c)), c.trials, to_string(c.orchestrator), b.chains, b.piece_nodes,
         b.kernel_nodes, b.most_sets, b.most_outputs, b.seconds, b.published_form, b.most_measured,
-        to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision), c.max_error,
-        c.where_faster, c.kv_cache);
+        to_string(c.numerics), c.check_values, c.keep_subnormals, static_cast<int>(c.precision), c.fast_f32,
+        c.max_error, c.where_faster, c.kv_cache);
     for (const std::string& pattern : c.keep_f32) text += fmt::format("f32 {}\n", pattern);
     for (const FunctionLibrary& f : c.functions) text += fmt::format("functions {}\n", artifact::content_hash(f.bytes));
     for (const auto& [name, size] : c.dims) text += fmt::format("dim {} {}\n", name, size);

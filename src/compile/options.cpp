@@ -121,9 +121,18 @@ std::optional<Numerics> numerics_from_string(std::string_view text) {
     return std::nullopt;
 }
 
+int bf16_terms_of(const CompileOptions& options) {
+    if (options.precision != Precision::F32 || options.gpu || options.keep_subnormals ||
+        options.orchestrator == Orchestrator::Optimal)
+        return 0;
+    if (options.fast_f32) return 2;
+    return options.numerics == Numerics::Strict ? 0 : 3;
+}
+
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
     OrchestrateOptions o;
     static_cast<GroupingOptions&>(o) = options;
+    o.bf16_terms = bf16_terms_of(options);
     o.schedules = options.schedules;
     o.kept = code_cache(options);
     o.scheduling.target = target_of(options);

@@ -80,6 +80,9 @@ struct CompileOptions : GroupingOptions {
     /// Kernels scheduled earlier with the same options (orchestrate_options): OrchestrateOptions::schedules.
     std::shared_ptr<Schedules> schedules;
     Precision precision = Precision::F32;  ///< of multiplications on matrix instructions
+    /// With Precision::F32 on a CPU: operands of products on tile registers are sums of two bf16 numbers, in place of
+    /// three, which have 16 bits of f32's 24 (orchestrate/bf16_terms.h).
+    bool fast_f32 = false;
     /// With Precision::BF16 on a CPU: products of nodes that match one of these patterns (compile/f32_nodes.h) stay in
     /// f32; they become GroupingOptions::f32_products.
     std::vector<std::string> keep_f32;
@@ -107,6 +110,9 @@ struct CompileOptions : GroupingOptions {
     bool keep_subnormals = false;
 };
 
+/// GroupingOptions::bf16_terms for these options: none with Numerics::Strict, subnormal numbers or optimal
+/// orchestration.
+int bf16_terms_of(const CompileOptions& options);
 /// --precision auto: Precision::BF16 where_faster, within max_error or kAutoMaxError.
 void choose_precision_automatically(CompileOptions& options);
 /// Returns the machine to compile for: `machine` with the options' threads, instruction set and GPU. Throws ModelError

@@ -400,8 +400,8 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"choose_precision", "products stay in f32 for their error or time (--max-error, --precision auto)",
           planning == nullptr && precision == Precision::BF16 && (c.max_error > 0 || c.where_faster)},
          [&] { choose_precision(*s.unit, c, s.planning, s.precision); });
-    pass({"narrow_operands", "products on matrix units get operands of 16 bits (--precision bf16, f16)",
-          precision == Precision::BF16 || precision == Precision::F16},
+    pass({"narrow_operands", "products on matrix units get operands of 16 bits, rounded or as sums of terms",
+          narrows(c, planning)},
          each([&s](Unit& u) { narrow_operands(u, s.planning, &s.precision); }));
     pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts},
          each([&s](Unit& u) { choose_layouts(u, s.planning.scheduling.target); }));

@@ -15,6 +15,7 @@
 #include "compile/precision_switches.h"
 #include "compile/random_inputs.h"
 #include "model/session.h"
+#include "orchestrate/bf16_terms.h"
 #include "orchestrate/precision.h"
 #include "orchestrate/schedules.h"
 #include "program/transform/dead_code.h"
@@ -93,6 +94,12 @@ class Chooser {
         std::vector<double> of;  ///< by candidate: the kernels that compute it
     };
 
+    int bf16_terms_in_f32() const {
+        CompileOptions exact = options_;
+        exact.precision = Precision::F32;
+        return bf16_terms_of(exact);
+    }
+
     Times times(Precision precision, const F32Products& keep) {
         OrchestrateOptions how = planning_;
         how.f32_products = keep;
@@ -101,6 +108,7 @@ class Chooser {
         how.joint.reset();
         how.run = {};
         how.scheduling.precision = precision;
+        if (precision == Precision::F32) how.bf16_terms = bf16_terms_in_f32();
         how.scheduling.estimates = true;
         how.scheduling.costs = nullptr;
         if (how.scheduling.kind == SchedulerKind::Search) how.scheduling.kind = SchedulerKind::Auto;
@@ -262,8 +270,18 @@ size_t PrecisionChoice::rounded() const {
                                              [](const Product& p) { return p.reason == PrecisionReason::Rounded; }));
 }
 
+bool narrows(const CompileOptions& c, const OrchestrateOptions* planning) {
+    const Precision precision = planning != nullptr ? planning->scheduling.precision : c.precision;
+    const int terms = planning != nullptr ? planning->bf16_terms : bf16_terms_of(c);
+    return precision == Precision::BF16 || precision == Precision::F16 || terms > 0;
+}
+
 void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionChoice* report) {
     const Scheduling& how = planning.scheduling;
+    if (how.precision == Precision::F32) {
+        unit.grouped.program = split_operands(std::move(unit.grouped.program), how.target, planning.bf16_terms);
+        return;
+    }
     NarrowedOperands narrowed;
     unit.grouped.program = tilewright::narrow_operands(std::move(unit.grouped.program), how.target, how.precision,
                                                        &narrowed, planning.f32_products);

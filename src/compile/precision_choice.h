@@ -42,8 +42,12 @@ struct PrecisionChoice {
     size_t rounded() const;  ///< products
 };
 
-/// Rounds operands of the unit's products, but for planning.f32_products (orchestrate/precision.h). `report` may be
-/// null; the products are added to it.
+/// Whether products may get operands of 16 bits. `planning`: in place of what the options say of it; may be null.
+bool narrows(const CompileOptions& options, const OrchestrateOptions* planning);
+
+/// Rounds operands of the unit's products, but for planning.f32_products (orchestrate/precision.h), or splits them into
+/// planning.bf16_terms (orchestrate/bf16_terms.h), which is not reported. `report` may be null; the products are added
+/// to it.
 void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionChoice* report);
 
 /// Chooses products of the unit's program that stay in f32, beside planning.f32_products, and adds them there. Products

@@ -120,8 +120,11 @@ void choose_precision(const tilewright_options& o, CompileOptions& p) {
         case TILEWRIGHT_AUTO_PRODUCTS:
             choose_precision_automatically(p);
             break;
+        case TILEWRIGHT_F32_FAST_PRODUCTS:
+            p.fast_f32 = true;
+            break;
         default:
-            invalid("options->precision is {}: expected 0 to 2 (TILEWRIGHT_..._PRODUCTS)", o.precision);
+            invalid("options->precision is {}: expected 0 to 3 (TILEWRIGHT_..._PRODUCTS)", o.precision);
     }
 }
 

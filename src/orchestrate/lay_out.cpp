@@ -57,6 +57,38 @@ void split_blocked_axes(TensorExpr& e, std::optional<size_t> keep) {
     }
 }
 
+/// The axis of the sum of which an index is a function, but no multiple: terms of bf16 (orchestrate/bf16_terms.h).
+///     max(max(2 - i3, 0), i3 - 4)  ->  3
+std::optional<size_t> term_axis(Expr index) {
+    const std::vector<Var> all = variables(index);
+    if (all.size() != 1 || all[0].kind != VarKind::Axis || linear_in(index, all[0])) return std::nullopt;
+    return all[0].id;
+}
+
+/// The axes that address a dimension together, the outermost first; SIZE_MAX alone: a dimension of one element, which
+/// none does. nullopt: they do not reach every element, in order.
+///     64 * i3 + i5, i3 < 12, i5 < 64, of 768  ->  3, 5
+std::optional<std::vector<size_t>> axes_of_dimension(const TensorExpr& e, Expr index, int64_t extent) {
+    if (const auto pair = term_axis(index)) return std::vector<size_t>{*pair};
+    if (index.constant() != 0) return std::nullopt;
+    std::vector<std::pair<int64_t, size_t>> parts;  // stride and axis
+    for (const Term& t : index.terms()) {
+        if (t.atoms.size() != 1 || t.atoms[0]->kind != Atom::Kind::Var || t.atoms[0]->var.kind != VarKind::Axis)
+            return std::nullopt;
+        parts.emplace_back(t.coefficient, t.atoms[0]->var.id);
+    }
+    if (parts.empty()) return extent == 1 ? std::optional(std::vector<size_t>{SIZE_MAX}) : std::nullopt;
+    std::sort(parts.begin(), parts.end());
+    std::vector<size_t> axes;
+    int64_t expected = 1;
+    for (const auto& [stride, a] : parts) {
+        if (stride != expected || !e.extents[a].is_constant()) return std::nullopt;
+        expected *= e.extents[a].constant();
+        axes.insert(axes.begin(), a);
+    }
+    return expected == extent ? std::optional(axes) : std::nullopt;
+}
+
 /// The order in which the micro-kernel reads a constant operand, as a layout: [spatial..., v / block, reductions..., v
 /// % block]. Matrix instructions read groups along their sum s, pairs of bf16 or four bytes:
 /// [spatial..., v / block, ..., s / 2, v % block, s % 2].
@@ -70,31 +102,10 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
     std::vector<Dim> dims;  // of the current layout: the axis that indexes each
     std::vector<std::vector<Dim>> per_dimension;
     for (size_t d = 0; d < w.index.size(); ++d) {
-        struct Part {
-            size_t axis;
-            int64_t stride;
-        };
-        std::vector<Part> parts;
-        if (w.index[d].constant() != 0) return std::nullopt;
-        for (const Term& t : w.index[d].terms()) {
-            if (t.atoms.size() != 1 || t.atoms[0]->kind != Atom::Kind::Var || t.atoms[0]->var.kind != VarKind::Axis)
-                return std::nullopt;
-            parts.push_back({t.atoms[0]->var.id, t.coefficient});
-        }
-        std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.stride > b.stride; });
-        if (parts.empty()) {
-            if (shape[d] != 1) return std::nullopt;
-            per_dimension.push_back({{SIZE_MAX}});
-            continue;
-        }
-        int64_t expected = 1;
-        for (size_t k = parts.size(); k-- > 0;) {
-            if (parts[k].stride != expected || !e.extents[parts[k].axis].is_constant()) return std::nullopt;
-            expected *= e.extents[parts[k].axis].constant();
-        }
-        if (expected != shape[d]) return std::nullopt;
+        const auto parts = axes_of_dimension(e, w.index[d], shape[d]);
+        if (!parts) return std::nullopt;
         std::vector<Dim> out;
-        for (const Part& p : parts) out.push_back({p.axis});
+        for (const size_t a : *parts) out.push_back({a});
         per_dimension.push_back(out);
     }
     // Splits, outermost part first: dimension -> part0, (remainder), ...

@@ -291,6 +291,18 @@ struct Chooser {
         return best;
     }
 
+    /// The data contiguous along the sum, by the innermost of its axes that can be; nothing where one is already.
+    void wish_runs(const TensorExpr& e, const Access& x, const Access& w) {
+        std::optional<size_t> dim;
+        for (size_t a = e.extents.size(); a-- > e.spatial;) {
+            if (!index_uses(w.index, a)) continue;
+            const auto d = fastest_in(e, x.index, w, a);
+            if (d && *d + 1 == x.index.size()) return;
+            if (d && !dim && fills_vectors(x.value, *d)) dim = d;
+        }
+        if (dim) wish(x.value, *dim);
+    }
+
     void products() {
         for (const Primitive& p : program.primitives) {
             const TensorExpr* e = p.expr();
@@ -310,11 +322,7 @@ struct Chooser {
                 wish(p.outputs[0], *d);
             }
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;
-            for (size_t a = e->spatial; a < e->extents.size(); ++a)
-                if (index_uses(w.index, a))
-                    if (const auto d = fastest_in(*e, x.index, w, a);
-                        d && *d + 1 < x.index.size() && fills_vectors(x.value, *d))
-                        wish(x.value, *d);
+            wish_runs(*e, x, w);
         }
         // The input of a transform has the channel layout of its tiles.
         const std::vector<PrimitiveId> ids = program.primitives.ids();

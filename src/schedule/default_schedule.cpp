@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "program/analysis/contraction.h"
 #include "program/transform/contiguous_axes.h"
+#include "schedule/default/steps.h"
 #include "schedule/tasks.h"
 #include "tile/annotate/prefetch.h"
 
@@ -18,14 +19,15 @@ namespace {
 ///     1024 x 768 sums of 3072 terms:  for m by 512 { for n by 32 { for k by 384 { compute } } }
 std::vector<std::pair<size_t, int64_t>> sum_block_loops(const TensorExpr& e, const StageChoice& choice,
                                                         const Tasks& tasks) {
-    constexpr int64_t kMostRows = 512;  // partial sums of 64 KB beside 32 columns
+    const int64_t kMostRows = choice.keeps_left ? kKeptRows : 512;  // partial sums of 64 KB beside 32 columns
     if (choice.sum_blocks.empty()) return {};
     const Micro& micro = choice.micro;
     const size_t columns = micro.matrix ? micro.matrix->columns : *micro.vector_axis;
     std::vector<std::pair<size_t, int64_t>> loops;
+    if (choice.keeps_left) loops.emplace_back(columns, micro.registers[columns]);
     for (size_t k = choice.sum_blocks.size(); k-- > 0;)
         loops.emplace_back(choice.sum_blocks[k].axis, choice.sum_blocks[k].points);
-    loops.emplace_back(columns, micro.registers[columns]);
+    if (!choice.keeps_left) loops.emplace_back(columns, micro.registers[columns]);
     int64_t rows = 1;
     for (size_t a = e.spatial; a-- > 0;) {
         if (a == columns) continue;

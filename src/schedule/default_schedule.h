@@ -34,6 +34,8 @@ struct StageChoice {
         int64_t points = 1;
     };
     std::vector<SumBlock> sum_blocks;
+    /// The blocks' loops are outside of those over columns: a block of the left factor stays in L2 for all of them.
+    bool keeps_left = false;
     /// Where windows slide over two axes: the outer one. The register tile holds several of its points.
     std::optional<size_t> windows;
     /// The axis along which memory is traversed, with all other loops inside. Threads split it before any other axis.

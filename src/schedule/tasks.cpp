@@ -40,14 +40,17 @@ class TaskCutter {
     Tasks run() {
         fit_loads();
         const bool panels = choice_.contraction && loads_.empty() && vector_ < e_.spatial;
-        if (panels) fit_panels();
+        if (panels && choice_.keeps_left)
+            panels_first_ = true;
+        else if (panels)
+            fit_panels();
         cut_for_threads();
         if (choice_.summed_rows)
             while (inside_[vector_] * 4 > kSummedBytes && halve(vector_)) continue;
         // The grid has the axes in order. Panels are outermost where rows are streamed, or where each thread reads only
         // its own panels.
         Tasks out;
-        if (rows_streamed_ || panels_first_) out.grid = panel_axes_;
+        if (rows_streamed_ || (panels_first_ && !choice_.keeps_left)) out.grid = panel_axes_;
         for (size_t a = 0; a < e_.spatial; ++a)
             if (std::find(out.grid.begin(), out.grid.end(), a) == out.grid.end()) out.grid.push_back(a);
         std::erase_if(out.grid, [&](size_t a) { return !split_[a]; });

@@ -44,6 +44,26 @@ inline void products_on_tile_registers_have_rests_of_rows_and_columns(Collector&
         }
 }
 
+/// Products of pairs of terms (orchestrate/bf16_terms.h), which share tiles; blocks of the sum outside of the columns.
+inline void pairs_of_terms_share_tile_registers(Collector& right) {
+    for (const char* m : {"64", "45"})
+        for (const bool blocked : {false, true}) {
+            const int rows = blocked ? 32 : 16;
+            right(kernel(fmt::format(R"TW(program product {{
+  input t: bf16[{0}, 5, 3, 32]
+  input v: bf16[2, 4, 3, 16, 32, 2]
+  y: f32[{0}, 64] = [{0}, 64] sum(i2 < 4, i3 < 6, i4 < 32) mul(@0, @1) then max(acc, 0.0) where @0 = t[i0, i2, min(min(max(i3 - 1, 0), 1) + max(i3 - 3, 0), min(2, -2*i3 + 10)), i4], @1 = v[i1 // 32, i2, max(-min(i3, 1) - max(i3 - 2, 0) + 2, 0), i4 // 2, i1 % 32, i4 % 2]  ; y ""
+  output y
+}})TW",
+                                     m),
+                         fmt::format(R"TW(axes m="{}" n="64" b="4" p="6" k="32"
+stage 0 over [m n b p k]
+{}compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m={} n=32 p=6 k=32] order [n m b p k] padding partition{})TW",
+                                     m, blocked ? "for b by 2 {\nfor n by 32 {\n" : "", rows, blocked ? "\n}\n}" : "")),
+                  std::vector<Sizes>{{}}, 0);
+        }
+}
+
 inline void partial_sums_of_tile_registers_are_kept_in_a_buffer(Collector& right) {
     // Of 40 columns the last vector has 8; a Store gives the result itself a buffer.
     for (const char* m : {"40", "$m"})
@@ -234,17 +254,19 @@ inline void products_of_bytes_on_tile_registers_have_rests(Collector& right) {
 }
 
 inline std::vector<Group> on_tile_registers() {
-    Collector rests, partial, windows, pairs, bytes;
+    Collector rests, partial, terms, windows, pairs, bytes;
     products_of_bytes_on_tile_registers_have_rests(bytes);
     copies_into_pairs_interleave_vectors(pairs);
     products_on_tile_registers_have_rests_of_rows_and_columns(rests);
     partial_sums_of_tile_registers_are_kept_in_a_buffer(partial);
+    pairs_of_terms_share_tile_registers(terms);
     windows_on_tile_registers_are_summed_in_parts(partial);
     windows_on_tile_registers_share_a_padded_copy(windows);
     return {{"copies_into_pairs_interleave_vectors", pairs.cases},
             {"products_on_tile_registers_have_rests_of_rows_and_columns", rests.cases},
             {"products_of_bytes_on_tile_registers_have_rests", bytes.cases},
             {"partial_sums_of_tile_registers_are_kept_in_a_buffer", partial.cases},
+            {"pairs_of_terms_share_tile_registers", terms.cases},
             {"windows_on_tile_registers_share_a_padded_copy", windows.cases}};
 }
 

@@ -105,11 +105,13 @@ llvm::Value* StageMatrix::left_stride(const RowTile& rows) {
                           matrix_bytes(m_.matrix->type));
 }
 
-void StageMatrix::load_left(int t, const RowTile& rows) {
-    Coords second = rows.first, last = rows.first;
-    second[m_.matrix->sum] = 1;
+void StageMatrix::load_left(int t, const RowTile& rows, const Coords& term) {
+    Coords from = rows.first;
+    for (size_t a = e_.spatial; a < n_axes_; ++a) from[a] = term[a];
+    Coords last = from;
     last[m_.matrix->sum] = m_.registers[m_.matrix->sum] - 1;
-    const Expr first = offset_at(slots_->left, rows.first);
+    const Expr first = offset_at(slots_->left, from);
+    if (!loads_anew(t, first)) return;
     const Expr run = simplify(offset_at(slots_->left, last) - first, ranges_);
     TW_CHECK(run.is_constant(m_.registers[m_.matrix->sum] - 1), "a factor of tile registers has no run: {}",
              run.text());
@@ -118,13 +120,15 @@ void StageMatrix::load_left(int t, const RowTile& rows) {
                 m_.annotations.stream_left == true);
 }
 
-void StageMatrix::load_right(int t, size_t column) {
+void StageMatrix::load_right(int t, size_t column, const Coords& term) {
     const int64_t group = dot_step(m_.matrix->type);
-    Coords p(n_axes_, 0), next(n_axes_, 0), last(n_axes_, 0);
-    p[va_] = next[va_] = last[va_] = static_cast<int64_t>(column);
+    Coords p = term;
+    p[va_] = static_cast<int64_t>(column);
+    Coords next = p, last = p;
     next[m_.matrix->sum] = group;
     last[m_.matrix->sum] = group - 1;
     const Expr lanes = offset_at(slots_->right, p);
+    if (!loads_anew(t, lanes)) return;
     const auto linear = linear_in(lanes, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
     const Expr stride = simplify(offset_at(slots_->right, next) - lanes, ranges_);
     TW_CHECK(linear && linear->coefficient.is_constant(group) &&
@@ -211,17 +215,36 @@ void StageMatrix::start_tiles(llvm::Value* first, const std::function<llvm::Valu
     });
 }
 
+bool StageMatrix::loads_anew(int t, Expr from) {
+    std::optional<Expr>& held = held_[static_cast<size_t>(t)];
+    if (held == from) return false;
+    held = from;
+    return true;
+}
+
 void StageMatrix::add_products() {
     forget();
+    held_ = {};
+    for (const Coords& term : terms()) add_products(term);
+}
+
+std::vector<StageMatrix::Coords> StageMatrix::terms() {
+    const int64_t step = std::exchange(regs_[m_.matrix->sum], 1);
+    std::vector<Coords> all = points(true);
+    regs_[m_.matrix->sum] = step;
+    return all;
+}
+
+void StageMatrix::add_products(const Coords& term) {
     const size_t sums = rows_.size() * columns_, right = sums + rows_.size();
     const size_t spare = static_cast<size_t>(kTileRegisters) - right;
     for (size_t c = 0; c < columns_; ++c) {
         const int other = static_cast<int>(right + c % spare);
-        if (c > 0) load_right(other, c);
+        if (c > 0) load_right(other, c, term);
         for (size_t r = 0; r < rows_.size(); ++r) {
             const int left = static_cast<int>(sums + r);
-            if (c == 0) load_left(left, rows_[r]);
-            if (c == 0 && r == 0) load_right(other, c);
+            if (c == 0) load_left(left, rows_[r], term);
+            if (c == 0 && r == 0) load_right(other, c, term);
             unit_->product(accumulator(r, c), left, other);
         }
     }

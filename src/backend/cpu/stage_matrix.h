@@ -6,6 +6,7 @@
 // adds four products. After the last step the accumulators are stored to the task's frame, from where the epilogue
 // reads them as vectors along the columns. Dot products have their accumulators in vectors, as multiply-adds do.
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -56,8 +57,13 @@ class StageMatrix : public StagePrefetch {
     bool is_whole() const;
     int accumulator(size_t row, size_t column) const { return static_cast<int>(row * columns_ + column); }
     llvm::Value* left_stride(const RowTile& rows);
-    void load_left(int t, const RowTile& rows);
-    void load_right(int t, size_t column);
+    /// The points of the unrolled axes of the reduction, but for the sum.
+    std::vector<Coords> terms();
+    void add_products(const Coords& term);
+    void load_left(int t, const RowTile& rows, const Coords& term);
+    void load_right(int t, size_t column, const Coords& term);
+    /// Whether the register does not have what lies there; it is assumed to have it from now on.
+    bool loads_anew(int t, Expr from);
     /// PrefetchKind::Next: a share of the panel `bytes` ahead, of the lines that this step reads of one column's tile.
     void prefetch_next(llvm::Value* right, int64_t bytes, llvm::Value* stride);
     Expr offset_at(uint32_t slot, const Coords& p);
@@ -73,7 +79,8 @@ class StageMatrix : public StagePrefetch {
 
     std::optional<TileUnit> unit_;
     std::optional<TileSlots> slots_;
-    std::vector<RowTile> rows_;  ///< of the current register tile
+    std::array<std::optional<Expr>, kTileRegisters> held_;  ///< the offsets of the tiles that a step has loaded
+    std::vector<RowTile> rows_;                             ///< of the current register tile
     size_t columns_ = 1;
     llvm::AllocaInst* sums_ = nullptr;
     std::vector<llvm::Value*> whole_;  ///< rows of the accumulators of a whole register tile

@@ -3,6 +3,7 @@
 #include <llvm/IR/Instructions.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Module.h>
+#include <llvm/IR/PatternMatch.h>
 #include <llvm/TargetParser/Triple.h>
 
 #include <algorithm>
@@ -414,6 +415,18 @@ bool may_be_widened(const llvm::Value* x, int depth = 0) {
     });
 }
 
+/// The bf16 number of a float that is one by its form: widened from bf16, or with the lower half masked off. Null for
+/// any other.
+llvm::Value* stored_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
+    using namespace llvm::PatternMatch;
+    llvm::Type* half = with_element(x->getType(), b.getInt16Ty());
+    llvm::Value* bits = nullptr;
+    if (match(x, m_BitCast(m_Shl(m_ZExt(m_Value(bits)), m_SpecificInt(16)))) && bits->getType() == half) return bits;
+    if (!match(x, m_BitCast(m_Value(bits))) || !match(bits, m_c_And(m_Value(), m_SpecificInt(0xFFFF0000))))
+        return nullptr;
+    return b.CreateTrunc(b.CreateLShr(bits, 16), half);
+}
+
 /// The conversion as an instruction (AVX512_BF16), for vectors that it takes; else null. The instruction flushes
 /// subnormal numbers, so it does not take numbers that are only moved.
 llvm::Value* convert_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
@@ -433,6 +446,7 @@ llvm::Value* convert_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
 }  // namespace
 
 llvm::Value* emit_f32_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
+    if (llvm::Value* stored = stored_bf16(b, x)) return stored;
     if (llvm::Value* converted = convert_to_bf16(b, x)) return converted;
     const Strict strict(b);
     const Real value{{&b, x}};

@@ -320,8 +320,11 @@ TEST(Bisect, WritesAFolderThatShowsAWrongKernel) {
     write_folder(find(o), o, folder.path());
     const TileProgram kernel = parse_tile_program(read_whole(folder / "kernel.txt"));
     std::vector<Tensor> inputs;
-    for (size_t k = 0; k < kernel.stages.inputs.size(); ++k)
-        inputs.push_back(load_npy(folder / fmt::format("input_{}.npy", k)));
+    for (size_t k = 0; k < kernel.stages.inputs.size(); ++k) {
+        const Tensor numbers = load_npy(folder / fmt::format("input_{}.npy", k));  // of bf16: as f32
+        inputs.emplace_back(kernel.stages.values[kernel.stages.inputs[k]].dtype, numbers.shape());
+        for (int64_t i = 0; i < numbers.count(); ++i) inputs.back().set(i, numbers.get(i));
+    }
     const Tensor expected = load_npy(folder / "expected_0.npy"), found = load_npy(folder / "found_0.npy");
     const Tensor right = interpret(kernel, inputs, {}).at(0).reshaped(expected.shape());
     const Tolerance close{.relative = 1e-3, .absolute = 0, .max_relative = 1e-5};

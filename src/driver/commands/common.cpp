@@ -328,9 +328,9 @@ void add_precision_option(CLI::App& command, ModelOptions& o) {
     command
         .add_option("--precision", o.precision,
                     "precision to which f32 operands of products may be rounded, on matrix instructions: f32 (exact; "
-                    "default), tf32, f16 (GPUs), bf16 (GPUs, and CPUs with AMX or AVX512_BF16), or auto (CPUs: bf16 "
-                    "where it is estimated to be no slower, within --max-error)")
-        ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16", "auto"}));
+                    "default), f32-fast (AMX: 16 bits), tf32, f16 (GPUs), bf16 (also AMX, AVX512_BF16), or auto "
+                    "(CPUs: bf16 where it is estimated to be no slower, within --max-error)")
+        ->check(CLI::IsMember({"f32", "f32-fast", "tf32", "f16", "bf16", "auto"}));
     command
         .add_option("--keep-f32", o.keep_f32,
                     "with --precision bf16 or auto, on a CPU: products of nodes stay in f32 whose name, or the name of "
@@ -375,12 +375,14 @@ void set_precision(CompileOptions& c, const ModelOptions& o) {
         throw CLI::ValidationError(given, "it is about products in bf16: give --precision bf16 or auto");
     c.keep_f32 = o.keep_f32;
     c.max_error = o.max_error;
+    c.fast_f32 = o.precision == "f32-fast";
     if (o.precision == "auto")
         choose_precision_automatically(c);
-    else
+    else if (!c.fast_f32)
         c.precision = precision_from_string(o.precision).value();
-    if (!c.gpu && o.precision != "f32" && !chooses)
-        throw CLI::ValidationError("--precision", "a CPU computes in f32 or bf16: give --target cuda as well");
+    if (c.fast_f32 ? c.gpu.has_value() : !c.gpu && o.precision != "f32" && !chooses)
+        throw CLI::ValidationError("--precision", c.gpu ? "f32-fast is for CPUs: give tf32 for a GPU"
+                                                        : "a CPU computes in f32 or bf16: give --target cuda as well");
 }
 
 }  // namespace
@@ -603,7 +605,8 @@ Tolerance ToleranceOptions::get() const {
 bool ToleranceOptions::given() const { return rtol->count() + atol->count() + max_relative->count() > 0; }
 
 double default_tolerance(const std::string& precision, const Program& program) {
-    double rounding = precision == "bf16" || precision == "auto" ? 0x1p-8 : precision == "f32" ? 0 : 0x1p-11;
+    double rounding = precision == "bf16" || precision == "auto" ? 0x1p-8 : 0x1p-11;
+    if (precision.starts_with("f32")) rounding = precision == "f32" ? 0 : 0x1p-15;
     for (const Value& v : program.values) {
         if (v.dtype == DType::BF16) rounding = std::max(rounding, 0x1p-8);
         if (v.dtype == DType::F16) rounding = std::max(rounding, 0x1p-11);

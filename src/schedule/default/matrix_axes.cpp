@@ -33,6 +33,14 @@ int64_t step_along(int64_t extent, const MatrixUnit& unit) {
     return extent % dot_step(unit.type) == 0 ? dot_step(unit.type) : 0;
 }
 
+/// Whether the axis numbers pairs of terms (orchestrate/bf16_terms.h), which share tiles of both factors.
+bool is_of_terms(const OperandWalks& w, const MatrixAxes& axes, size_t r) {
+    constexpr int64_t kMostPairs = 8;
+    const auto has_stride = [&](uint32_t slot) { return w.walks[slot].strides[r].has_value(); };
+    return axes.unit.tile() && w.fixed(r) && w.extent(r) <= kMostPairs && !has_stride(axes.slots.left) &&
+           !has_stride(axes.slots.right);
+}
+
 }  // namespace
 
 std::optional<MatrixAxes> matrix_axes(const OperandWalks& w, MatrixForm form) {
@@ -74,6 +82,11 @@ void finish_matrix_micro(const OperandWalks& w, const MatrixAxes& axes, StageCho
     micro.registers[axes.unit.sum] = axes.step;
     choice.contraction = true;
     choose_loop_order(w, choice);
+    for (size_t r = w.e.spatial; r < w.axes(); ++r)
+        if (is_of_terms(w, axes, r)) {
+            micro.registers[r] = w.extent(r);
+            std::stable_partition(micro.order.begin(), micro.order.end(), [&](size_t a) { return a != r; });
+        }
     // A step of the reduction is a run of the left factor.
     std::stable_partition(micro.order.begin(), micro.order.end(), [&](size_t a) { return a != axes.unit.sum; });
     if (!w.e.accesses[axes.slots.left].valid.empty()) choice.loads.push_back(axes.slots.left);

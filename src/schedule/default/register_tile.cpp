@@ -146,6 +146,19 @@ void tile_vector_sum(const OperandWalks& w, Micro& micro) {
     if (shared) micro.registers[vector] = lanes;
 }
 
+/// Whether the axis numbers a few results of one operand, as terms of a number (orchestrate/bf16_terms.h): these
+/// share what they compute.
+bool numbers_results(const OperandWalks& w, size_t a) {
+    constexpr int64_t kMostResults = 4;
+    const auto moves = [&](const OperandWalk& operand) { return !operand.result && operand.depends(a); };
+    const auto numbers = [&](const ScalarNode& n) {
+        return n.op == ScalarOp::Index && uses(n.index, {VarKind::Axis, static_cast<uint32_t>(a)});
+    };
+    const auto& nodes = w.e.body.nodes();
+    return w.e.accesses.size() == 1 && w.fixed(a) && w.extent(a) <= kMostResults &&
+           std::none_of(w.walks.begin(), w.walks.end(), moves) && std::any_of(nodes.begin(), nodes.end(), numbers);
+}
+
 void tile_elementwise(const OperandWalks& w, StageChoice& choice) {
     Micro& micro = choice.micro;
     const size_t vector = *micro.vector_axis;
@@ -159,6 +172,8 @@ void tile_elementwise(const OperandWalks& w, StageChoice& choice) {
         if (apart && std::abs(*apart) * static_cast<int64_t>(byte_size(w.out_type)) >= kPageBytes)
             choice.strip = kStripVectors * lanes;
     }
+    for (size_t a = 0; a < w.axes(); ++a)
+        if (a != vector && numbers_results(w, a)) micro.registers[a] = w.extent(a);
     const auto interleaved = w.interleaved_axis(vector);
     if (interleaved) micro.registers[interleaved->axis] = interleaved->points;
     const int64_t wide = std::max<int64_t>(1, w.extent(vector) / lanes);

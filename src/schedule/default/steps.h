@@ -11,6 +11,9 @@ namespace tilewright {
 /// Vectors of a register tile for sums down the columns of a matrix.
 inline constexpr int64_t kSummedVectors = 8;
 
+/// Rows whose share of a left factor stays in L2 (StageChoice::keeps_left).
+inline constexpr int64_t kKeptRows = 256;
+
 /// Codes of a word of quantised weights, of two bits each.
 inline constexpr int64_t kMostCodes = 16;
 

@@ -26,6 +26,7 @@ using SumBlocks = std::vector<StageChoice::SumBlock>;
 struct TileShapes {
     int64_t rows = 1, outer = 1, columns = 1;  ///< columns in tiles
     SumBlocks blocks;
+    bool keeps_left = false;
 };
 
 /// Chooses the shapes of a product's register tiles by estimated cycles.
@@ -43,6 +44,11 @@ class TileChoice {
         for (size_t a = 0; a < w.e.spatial; ++a)
             if (w.walks[t.slots.left].depends(a)) left *= static_cast<double>(w.extent(a));
         far_left_ = left > static_cast<double>(kL1LeftBytes);
+        left_bytes_ = w.elements(t.slots.left) * static_cast<double>(matrix_bytes(t.unit.type));
+        double points = 1;
+        for (size_t a = 0; a < w.axes(); ++a)
+            if (w.walks[t.slots.right].depends(a)) points *= static_cast<double>(w.extent(a));
+        right_share_ = std::min(1.0, w.elements(t.slots.right) / points);
     }
 
     TileShapes run() const {
@@ -50,7 +56,7 @@ class TileChoice {
         double least = 1e300;
         const auto consider = [&](const TileShapes& s, double block_count) {
             const double cost = cycles(s, block_count);
-            if (cost >= least * 0.999) return false;
+            if (cost >= least * 0.995) return false;
             least = cost;
             best = s;
             return true;
@@ -68,10 +74,30 @@ class TileChoice {
                         best.blocks = blocks;
                 }
         }
+        if (best.blocks.empty()) {
+            best.blocks = blocks_of_left();
+            best.keeps_left = !best.blocks.empty();
+        }
         return best;
     }
 
   private:
+    /// Blocks of the reduction whose share of kKeptRows rows of the left factor fits three eighths of L2, where all of
+    /// it does not.
+    SumBlocks blocks_of_left() const {
+        const auto most = static_cast<double>(w_.target.l2_bytes()) * 3 / 8;
+        if (left_bytes_ <= 2 * most || columns_ < 8) return {};
+        const size_t a = w_.e.spatial;
+        if (a == t_.unit.sum || !w_.fixed(a)) return {};
+        const double rows = static_cast<double>(rows_ * outer_);
+        const double row = left_bytes_ / rows * std::min<double>(rows, kKeptRows);
+        int64_t points = 1;
+        for (int64_t n = 1; n < w_.extent(a); ++n)
+            if (w_.extent(a) % n == 0 && row / static_cast<double>(w_.extent(a)) * static_cast<double>(n) <= most)
+                points = n;
+        return {{a, points}};
+    }
+
     /// Tiles of rows of one task that use a panel of the right operand. Threads split the rows of a left operand that
     /// is copied, otherwise the columns, as long as there are enough of them (schedule/tasks.cpp).
     double users_of(const TileShapes& s) const {
@@ -112,14 +138,14 @@ class TileChoice {
         const double left = q * static_cast<double>(s.rows), right = c * static_cast<double>(groups_);
         const double accumulators = q * static_cast<double>(tiles) * c;
         const bool near = block_count > 1 || panel_bytes(s.columns) <= static_cast<double>(kL1PanelBytes);
-        const double far = (near ? right / users : right) + (far_left_ ? left * left_share(s) : 0);
+        const double far = right_share_ * (near ? right / users : right) + (far_left_ ? left * left_share(s) : 0);
         return steps_ * std::max({q * c * products, (left + right) / kLinesPerCycle, far / kL2LinesPerCycle}) +
                accumulators * (kStoreTile + (block_count - 1) * (kStoreTile + kLoadTile)) +
                q * static_cast<double>(s.rows) * c * kEpilogueVector + 40;
     }
 
     double panel_bytes(int64_t columns) const {
-        return static_cast<double>(columns * groups_ * kTileRowBytes) * steps_;
+        return static_cast<double>(columns * groups_ * kTileRowBytes) * steps_ * right_share_;
     }
 
     /// The share of the left operand's lines that a register tile reads for the first time: windows overlap.
@@ -165,6 +191,8 @@ class TileChoice {
     const int64_t groups_;  ///< lines of a step of the right operand, for each tile of columns
     const int64_t rows_, outer_, columns_;
     bool far_left_ = false;  ///< the left operand exceeds L1: each panel of columns reads it from L2 again
+    double left_bytes_ = 0;
+    double right_share_ = 1;  ///< of a panel's lines, those that no other step reads: terms are read by several
     mutable std::map<std::pair<int64_t, int64_t>, double> shares_;
 };
 
@@ -180,6 +208,7 @@ bool choose_tile_micro(const OperandWalks& w, StageChoice& choice) {
     micro.registers[axes->unit.rows] = shapes.rows;
     if (axes->outer_rows) micro.registers[*axes->outer_rows] = shapes.outer;
     choice.sum_blocks = std::move(shapes.blocks);
+    choice.keeps_left = shapes.keeps_left;
     finish_matrix_micro(w, *axes, choice);
     return true;
 }

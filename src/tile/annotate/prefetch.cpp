@@ -70,7 +70,8 @@ std::optional<Prefetch> task_row(const StageSite& s, size_t access) {
 }
 
 /// The bytes from a panel of the factor that moves along the vectors to the next one, if there are several, each for
-/// more than one tile of rows. Of a blocked reduction: from the panel of a block to that of the next.
+/// more than one tile of rows. Of a blocked reduction: from the panel of a block to that of the next, which is one of
+/// the same columns unless the loop over columns is the innermost one.
 std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
     const TensorExpr& e = *s.expr;
     const auto slots = s.on_tiles() ? tile_slots(e, *s.micro->matrix) : std::nullopt;
@@ -98,7 +99,7 @@ std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
     const auto stride = stride_along(by_panel, columns);
     if (!stride || *stride <= 0) return std::nullopt;
     int64_t elements = *stride;
-    for (size_t a = e.spatial; a < s.axes.size(); ++a)
+    for (size_t a = e.spatial; a < s.axes.size() && s.loop_axis != columns; ++a)
         if (!s.axes[a].full) {
             if (!s.axes[a].extent || !e.extents[a].is_constant()) return std::nullopt;
             elements = elements / e.extents[a].constant() * *s.axes[a].extent;

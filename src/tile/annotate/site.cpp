@@ -122,9 +122,13 @@ StageSite site_of(const TileProgram& p, const Walk& walk, const TreePath& path, 
     for (size_t k = site.expr->spatial; k < axes.size(); ++k) site.partial = site.partial || !site.axes[k].full;
     site.apart = partial_sums_of(p, walk, stage.outputs[0]).has_value();
     site.online = compute.online || is_rescaled(p, walk, compute.stage, path);
+    const auto axis_of = [&](const TileLoop& loop) -> std::optional<size_t> {
+        const auto it = std::find(axes.begin(), axes.end(), loop.axis);
+        return it != axes.end() ? std::optional(static_cast<size_t>(it - axes.begin())) : std::nullopt;
+    };
+    if (const auto around = walk.loops_below({}, path); !around.empty()) site.loop_axis = axis_of(*around.back());
     if (const TileLoop* loop = innermost_parallel(p); loop != nullptr && p.stages.primitives.size() >= 2) {
-        const auto it = std::find(axes.begin(), axes.end(), loop->axis);
-        if (it != axes.end()) site.task_axis = static_cast<size_t>(it - axes.begin());
+        site.task_axis = axis_of(*loop);
         site.task_step = loop->step;
     }
     return site;

@@ -42,6 +42,7 @@ struct StageSite {
     bool partial = false;    ///< the reduction is cut: Compute adds to what is there
     bool apart = false;      ///< its partial sums are not kept in the result (Buffer::partial)
     bool online = false;     ///< an online maximum, or a sum that one scales
+    std::optional<size_t> loop_axis;  ///< the stage's axis of the innermost loop around it
     /// Of the innermost parallel loop, in a kernel of several stages: the stage's axis, and the loop's step.
     std::optional<size_t> task_axis;
     int64_t task_step = 1;

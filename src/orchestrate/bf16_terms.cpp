@@ -1,0 +1,406 @@
+#include "orchestrate/bf16_terms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "program/analysis/access.h"
+#include "program/analysis/contraction.h"
+#include "program/analysis/dynamic.h"
+#include "program/transform/tidy.h"
+#include "tile/matrix.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kLeastStep = 16;
+
+/// One dimension of an operand that is split: [.., D, ..] -> [.., D / step, terms, step, ..].
+struct SplitDimension {
+    size_t dim = 0;
+    Expr block;  ///< the index is step * block + the axis of the sum
+};
+
+/// The part of a dimension that a product reads, from `first` on: beyond the tensor's own elements there are zeros.
+///     x[c, h + i - 1], h < 56, i < 3:  first -1, count 58
+struct Span {
+    int64_t first = 0;
+    Expr count;
+    friend bool operator<(const Span& a, const Span& b) {
+        return std::tuple(a.first, a.count) < std::tuple(b.first, b.count);
+    }
+};
+
+/// A product whose operands can be split.
+struct TermProduct {
+    WeightedContraction slots;
+    size_t sum = 0;    ///< axis, whose points are a step of a tile register times whole blocks
+    int64_t step = 0;  ///< terms of a tile register's row
+    SplitDimension data, weights;
+    std::map<size_t, Span> padded;  ///< dimensions of the data that the split tensor has with their padding
+};
+
+std::optional<SplitDimension> split_dimension(const Program& program, const Access& a, size_t sum, int64_t step) {
+    const Expr r = axis(sum);
+    std::optional<SplitDimension> found;
+    for (size_t d = 0; d < a.index.size(); ++d) {
+        if (!uses(a.index[d], {VarKind::Axis, static_cast<uint32_t>(sum)})) continue;
+        const Expr rest = a.index[d] - r, block = floor_div(rest, step);
+        const Expr extent = program.values[a.value].shape[d];
+        if (found || block * step != rest || !extent.is_constant() || extent.constant() % step != 0)
+            return std::nullopt;
+        found = {d, block};
+    }
+    return found;
+}
+
+/// The padded dimensions of an access whose conditions are that its indices are inside the tensor, with zeros outside.
+/// nullopt: it has others.
+std::optional<std::map<size_t, Span>> padded_dimensions(const Program& program, const TensorExpr& e, const Access& a) {
+    std::map<size_t, Span> out;
+    if (!a.valid.empty() && a.fill != 0) return std::nullopt;
+    for (const Expr condition : a.valid) {
+        std::optional<size_t> dim;
+        for (size_t d = 0; d < a.index.size(); ++d)
+            if (condition == a.index[d] || condition == program.values[a.value].shape[d] - 1 - a.index[d]) dim = d;
+        if (!dim) return std::nullopt;
+        const Interval range = bounds(a.index[*dim], e.ranges());
+        if (!range.lo || !range.hi || !range.lo->is_constant()) return std::nullopt;
+        out[*dim] = {range.lo->constant(), *range.hi - *range.lo + 1};
+    }
+    return out;
+}
+
+std::optional<TermProduct> term_product(const Program& program, const Primitive& p) {
+    const TensorExpr* e = p.expr();
+    const auto c = e != nullptr ? contraction(*e) : std::nullopt;
+    const auto slots = c ? weighted_contraction(program, *e) : std::nullopt;
+    if (!slots || c->type != DType::F32 || !c->reads_two()) return std::nullopt;
+    const Access &data = e->accesses[slots->data], &weights = e->accesses[slots->weights];
+    for (const Access* a : {&data, &weights})
+        if (program.values[a->value].dtype != DType::F32 || uses_load(a->index)) return std::nullopt;
+    if (!weights.valid.empty()) return std::nullopt;
+    TermProduct out;
+    out.slots = *slots;
+    for (size_t r = e->extents.size(); r-- > e->spatial;) {
+        if (!e->extents[r].is_constant()) continue;
+        const int64_t step = tile_step(e->extents[r].constant(), MatrixType::BF16);
+        if (step < kLeastStep) continue;
+        const auto of_data = split_dimension(program, data, r, step),
+                   of_weights = split_dimension(program, weights, r, step);
+        if (!of_data || !of_weights) continue;
+        const auto padded = padded_dimensions(program, *e, data);
+        if (!padded || padded->count(of_data->dim) != 0) return std::nullopt;
+        out.padded = *padded;
+        out.sum = r;
+        out.step = step;
+        out.data = *of_data;
+        out.weights = *of_weights;
+        return out;
+    }
+    return std::nullopt;
+}
+
+/// Estimates by which products are split. Efficiencies are of generated code with operands in L2 (Intel Xeon 6/167).
+struct TermCosts {
+    static constexpr double kTiles = 0.6;          ///< of tile registers' peak, for long sums
+    static constexpr double kHalfSum = 100;        ///< terms of a sum that has half of it
+    static constexpr double kMultiplyAdds = 0.72;  ///< of the peak of f32
+    static constexpr double kSplitting = 25e9;     ///< bytes a second that a copy reads and writes
+
+    const Program& program;
+    const Target& target;
+    int terms = 3;
+
+    /// Whether terms are estimated to take less time. `readers`: products that share the split data.
+    bool pays(const TensorExpr& e, const TermProduct& product, size_t readers) const {
+        const Access &data = e.accesses[product.slots.data], &weights = e.accesses[product.slots.weights];
+        double points = 1, sum = 1, rows = 1;
+        bool columns = false;
+        for (size_t a = 0; a < e.extents.size(); ++a) {
+            const auto extent = static_cast<double>(assumed_extent(e.extents[a], program.assumed));
+            const bool by_data = moves_along(e, data, a), by_weights = moves_along(e, weights, a);
+            points *= extent;
+            if (a >= e.spatial) sum *= extent;
+            if (a < e.spatial && by_data && !by_weights) rows *= extent;
+            columns = columns || (a < e.spatial && by_weights && !by_data && e.extents[a].is_constant() &&
+                                  e.extents[a].constant() >= 2 * kTileColumns);
+        }
+        if (!columns || rows < kTileRows || sum < kLeastTermSum) return false;
+        const double operations = 2 * points, f32 = rate(target.fma_gflops_1);
+        const double tiles = std::max(rate(target.tile_gflops_1), 8 * f32);
+        const double elements = count(data.value), numbers = count(weights.value);
+        const double stored = 2 * terms;
+        const double from =
+            program.constants_in_memory ? rate(target.memory_gbps_1) : rate(target.caches.back().load_gbps);
+        const double in_terms = (terms == 3 ? 6 : 3) * operations / (tiles * kTiles * sum / (sum + kHalfSum)) +
+                                stored * numbers / from +
+                                (4 + stored) * elements / kSplitting / static_cast<double>(readers);
+        return in_terms < std::max(operations / (f32 * kMultiplyAdds), 4 * numbers / from);
+    }
+
+    static double rate(const Measure& m) { return m.value * 1e9; }
+    double count(ValueId v) const {
+        double n = 1;
+        for (const Expr d : program.values[v].shape) n *= static_cast<double>(assumed_extent(d, program.assumed));
+        return n;
+    }
+};
+
+/// The terms of pair `p`, in an order in which consecutive pairs share a term, and every right term is used once in a
+/// row.
+///     three terms, left: 0 0 1 1 2 0   right: 2 1 1 0 0 0        two terms, left: 0 1 0   right: 1 0 0
+Expr left_term(Expr p, int terms) {
+    if (terms == 2) return min(p, 2 - p);
+    return min(min(max(p - 1, 0), 1) + max(p - 3, 0), min(2, 10 - 2 * p));
+}
+Expr right_term(Expr p, int terms) {
+    if (terms == 2) return max(1 - p, 0);
+    return max(2 - min(p, 1) - max(p - 2, 0), 0);
+}
+
+/// The terms of one number, in bf16.
+std::array<float, 3> terms_of(float x, int terms) {
+    std::array<float, 3> out = {0, 0, 0};
+    const auto last = static_cast<size_t>(terms - 1);
+    if (!std::isfinite(x)) {
+        out[last] = x;
+        return out;
+    }
+    out[0] = bfloat16_to_float(float_to_bfloat16(x));
+    if (!std::isfinite(out[0])) out[0] = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xFFFF0000U);
+    float rest = x - out[0];
+    if (terms == 3) {
+        out[1] = bfloat16_to_float(float_to_bfloat16(rest));
+        rest -= out[1];
+    }
+    out[last] = rest;
+    return out;
+}
+
+class Splitter {
+  public:
+    Splitter(Program program, int terms, const F32Products& keep)
+        : p_(std::move(program)), terms_(terms), keep_(keep) {}
+
+    Program run(const Target& target, SplitOperands& report) {
+        const std::map<PrimitiveId, TermProduct> chosen = choose(target);
+        for (const PrimitiveId id : p_.primitives.ids()) {
+            Primitive p = std::move(p_.primitives[id]);
+            if (const auto product = chosen.find(id); product != chosen.end()) split(p, product->second);
+            all_.push_back(std::move(p));
+        }
+        report.products = chosen.size();
+        report.constants = constants_;
+        report.values = split_.size() - constants_;
+        p_.primitives = std::move(all_);
+        drop_unread();
+        return std::move(p_);
+    }
+
+  private:
+    std::map<PrimitiveId, TermProduct> choose(const Target& target) const {
+        std::map<PrimitiveId, TermProduct> chosen;
+        std::map<ValueId, size_t> readers;
+        const auto read = [&](PrimitiveId id, const TermProduct& product) {
+            return p_.primitives[id].expr()->accesses[product.slots.data].value;
+        };
+        for (const PrimitiveId id : p_.primitives.ids())
+            if (auto product = term_product(p_, p_.primitives[id]); product && !keep_.contains(p_, p_.primitives[id])) {
+                ++readers[read(id, *product)];
+                chosen.emplace(id, std::move(*product));
+            }
+        const TermCosts costs{p_, target, terms_};
+        std::erase_if(chosen, [&](const auto& c) {
+            return !costs.pays(*p_.primitives[c.first].expr(), c.second, readers.at(read(c.first, c.second)));
+        });
+        return chosen;
+    }
+
+    void split(Primitive& p, const TermProduct& product) {
+        TensorExpr e = with_pairs(*p.expr(), product);
+        const size_t block = product.sum, pair = block + 1, inner = block + 2;
+        for (const bool weights : {false, true}) {
+            const SplitDimension& at = weights ? product.weights : product.data;
+            Access& a = e.accesses[weights ? product.slots.weights : product.slots.data];
+            const std::map<size_t, Span>& padded = weights ? kNone : product.padded;
+            a.value = terms_of_value({a.value, at.dim, product.step, padded}, p);
+            for (const auto& [d, span] : padded) a.index[d] = a.index[d] - span.first;
+            a.valid.clear();
+            const Expr first = substitute_sum(at.block, product) + axis(block);
+            const Expr term = (weights ? right_term : left_term)(axis(pair), terms_);
+            const auto here = a.index.begin() + static_cast<std::ptrdiff_t>(at.dim);
+            *here = first;
+            a.index.insert(here + 1, {term, Expr(axis(inner))});
+        }
+        p.kind = tidy(e);
+    }
+
+    /// The sum's axis r becomes three, r / step, the pair, and r % step.
+    TensorExpr with_pairs(const TensorExpr& e, const TermProduct& product) const {
+        TensorExpr out = map_indices(e, [&](Expr x) { return substitute_sum(x, product); });
+        const int64_t extent = e.extents[product.sum].constant(), pairs = terms_ == 3 ? 6 : 3;
+        out.extents[product.sum] = extent / product.step;
+        const auto after = out.extents.begin() + static_cast<std::ptrdiff_t>(product.sum) + 1;
+        out.extents.insert(after, {Expr(pairs), Expr(product.step)});
+        return out;
+    }
+
+    static Expr substitute_sum(Expr x, const TermProduct& product) {
+        return substitute(x, [&](Var v) -> std::optional<Expr> {
+            if (v.kind != VarKind::Axis || v.id < product.sum) return std::nullopt;
+            if (v.id > product.sum) return axis(v.id + 2);
+            return axis(product.sum) * product.step + axis(product.sum + 2);
+        });
+    }
+
+    /// What is split, and how.
+    struct Key {
+        ValueId of;
+        size_t dim = 0;
+        int64_t step = 0;
+        std::map<size_t, Span> padded;
+        friend bool operator<(const Key& a, const Key& b) {
+            return std::tie(a.of, a.dim, a.step, a.padded) < std::tie(b.of, b.dim, b.step, b.padded);
+        }
+    };
+    inline static const std::map<size_t, Span> kNone;
+
+    /// Rows of a matrix are an odd number of lines apart, so that 16 of them map to as many sets of L1.
+    bool pads_rows(const Key& key) const {
+        return !p_.is_constant(key.of) && key.dim + 1 == p_.values[key.of].shape.size() &&
+               2 * key.step == kTileRowBytes;
+    }
+
+    std::vector<Expr> split_shape(const Key& key) const {
+        std::vector<Expr> shape = p_.values[key.of].shape;
+        for (const auto& [d, span] : key.padded) shape[d] = span.count;
+        const auto at = shape.begin() + static_cast<std::ptrdiff_t>(key.dim);
+        *at = at->constant() / key.step | (pads_rows(key) ? 1 : 0);
+        shape.insert(at + 1, {Expr(terms_), Expr(key.step)});
+        return shape;
+    }
+
+    ValueId terms_of_value(const Key& key, const Primitive& reader) {
+        const auto [known, is_new] = split_.try_emplace(key);
+        if (!is_new) return known->second;
+        Value value = p_.values[key.of];
+        value.name += fmt::format(".terms{}", split_.size());
+        value.dtype = DType::BF16;
+        value.shape = split_shape(key);
+        known->second = p_.values.push_back(std::move(value));
+        if (p_.is_constant(key.of)) {
+            const auto unread = p_.unread.find(key.of);
+            if (unread != p_.unread.end()) p_.unread.emplace(known->second, unread->second);
+            p_.constants.emplace(known->second,
+                                 constant_terms(p_.constants.at(key.of), key.dim, key.step, unread == p_.unread.end()));
+            ++constants_;
+        } else {
+            all_.push_back(splitting(key, known->second, reader));
+        }
+        return known->second;
+    }
+
+    Tensor constant_terms(const Tensor& from, size_t dim, int64_t step, bool contents) const {
+        Shape shape = from.shape();
+        int64_t inner = step, blocks = 1;
+        for (size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
+        for (size_t d = 0; d < dim; ++d) blocks *= shape[d];
+        blocks *= shape[dim] / step;
+        const auto at = shape.begin() + static_cast<std::ptrdiff_t>(dim);
+        *at /= step;
+        shape.insert(at + 1, {terms_, step});
+        Tensor to(DType::BF16, shape, false);
+        if (!contents) return to;
+        const auto* x = reinterpret_cast<const float*>(from.data());
+        auto* y = reinterpret_cast<uint16_t*>(to.mutable_data());
+        for (int64_t b = 0; b < blocks; ++b)
+            for (int64_t i = 0; i < inner; ++i) {
+                const std::array<float, 3> all = terms_of(x[b * inner + i], terms_);
+                for (int k = 0; k < terms_; ++k)
+                    y[(b * terms_ + k) * inner + i] = float_to_bfloat16(all[static_cast<size_t>(k)]);
+            }
+        return to;
+    }
+
+    /// The expression of the terms of a computed value.
+    Primitive splitting(const Key& key, ValueId to, const Primitive& reader) const {
+        const std::vector<Expr>& shape = p_.values[key.of].shape;
+        const size_t dim = key.dim;
+        TensorExpr e;
+        e.extents = p_.values[to].shape;
+        e.spatial = e.extents.size();
+        Access from;
+        from.value = key.of;
+        for (size_t d = 0; d < shape.size(); ++d)
+            from.index.push_back(d < dim ? axis(d) : d == dim ? axis(dim) * key.step + axis(dim + 2) : axis(d + 2));
+        for (const auto& [d, span] : key.padded) {
+            from.index[d] = from.index[d] + span.first;
+            for (const Expr inside : {from.index[d], shape[d] - 1 - from.index[d]})
+                if (!prove_nonnegative(inside, e.ranges())) from.valid.push_back(inside);
+        }
+        if (const int64_t blocks = shape[dim].constant() / key.step; !e.extents[dim].is_constant(blocks))
+            from.valid.push_back(Expr(blocks - 1) - axis(dim));
+        e.accesses = {std::move(from)};
+        ScalarBody& b = e.body;
+        const ScalarId x = b.access(0, DType::F32);
+        const ScalarId most = b.constant(DType::F32, std::numeric_limits<float>::max());
+        const ScalarId finite =
+            b.select(b.binary(ScalarOp::Le, b.unary(ScalarOp::Abs, x), most), x, b.constant(DType::F32, 0));
+        const ScalarId upper = b.int_constant(DType::U32, 0xFFFF0000);
+        const ScalarId first = b.bitcast(DType::F32, b.binary(ScalarOp::BitAnd, b.bitcast(DType::U32, finite), upper));
+        const auto before = [&](int k) {
+            return b.binary(ScalarOp::Lt, b.index(axis(dim + 1)), b.int_constant(DType::I64, k));
+        };
+        const auto rounded = [&](ScalarId v) { return b.cast(DType::BF16, v); };
+        const ScalarId rest = b.binary(ScalarOp::Sub, x, first);
+        ScalarId others = rounded(rest);
+        if (terms_ == 3) {
+            const ScalarId second = rounded(b.binary(ScalarOp::Sub, finite, first));
+            others = b.select(before(2), second, rounded(b.binary(ScalarOp::Sub, rest, second)));
+        }
+        b.set_root(b.select(before(1), first, others));
+        Primitive p;
+        p.name = reader.name + "/terms";
+        p.source = "precision";
+        p.outputs = {to};
+        p.origin.nodes = reader.origin.nodes;
+        p.kind = std::move(e);
+        return p;
+    }
+
+    /// Constants that only products have read.
+    void drop_unread() {
+        std::set<ValueId> used(p_.outputs.begin(), p_.outputs.end());
+        for (const Primitive& p : p_.primitives)
+            for (const ValueId v : p.inputs()) used.insert(v);
+        std::erase_if(p_.constants, [&](const auto& c) { return used.count(c.first) == 0; });
+    }
+
+    Program p_;
+    const int terms_;
+    const F32Products& keep_;
+    std::map<Key, ValueId> split_;
+    size_t constants_ = 0;
+    IndexVector<PrimitiveId, Primitive> all_;
+};
+
+}  // namespace
+
+Program split_operands(Program program, const Target& target, int terms, SplitOperands* report,
+                       const F32Products& keep) {
+    SplitOperands own;
+    if (target.gpu || !target.bf16_tiles()) return program;
+    return Splitter(std::move(program), terms, keep).run(target, report != nullptr ? *report : own);
+}
+
+}  // namespace tilewright
