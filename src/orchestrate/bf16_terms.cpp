@@ -115,7 +115,9 @@ struct TermCosts {
     static constexpr double kTiles = 0.6;          ///< of tile registers' peak, for long sums
     static constexpr double kHalfSum = 100;        ///< terms of a sum that has half of it
     static constexpr double kMultiplyAdds = 0.72;  ///< of the peak of f32
-    static constexpr double kSplitting = 25e9;     ///< bytes a second that a copy reads and writes
+    static constexpr double kSplitting = 25e9;     ///< bytes a second that a copy in L2 reads and writes
+
+    static constexpr double kMargin = 1.05;  ///< less gained is not worth the larger weights
 
     const Program& program;
     const Target& target;
@@ -129,11 +131,15 @@ struct TermCosts {
         for (size_t a = 0; a < e.extents.size(); ++a) {
             const auto extent = static_cast<double>(assumed_extent(e.extents[a], program.assumed));
             const bool by_data = moves_along(e, data, a), by_weights = moves_along(e, weights, a);
+            const bool known = e.extents[a].is_constant();
             points *= extent;
             if (a >= e.spatial) sum *= extent;
-            if (a < e.spatial && by_data && !by_weights) rows *= extent;
-            columns = columns || (a < e.spatial && by_weights && !by_data && e.extents[a].is_constant() &&
-                                  e.extents[a].constant() >= 2 * kTileColumns);
+            // A dynamic number of rows may be small, and then weights are read in the time of a run.
+            if (a < e.spatial && by_data && !by_weights && known) rows *= extent;
+            // Channel groups and the products of Winograd's tiles have short sums or are bound by memory.
+            if (a < e.spatial && by_data && by_weights && !e.extents[a].is_constant(1)) return false;
+            columns = columns ||
+                      (a < e.spatial && by_weights && !by_data && known && e.extents[a].constant() >= 2 * kTileColumns);
         }
         if (!columns || rows < kTileRows || sum < kLeastTermSum) return false;
         const double operations = 2 * points, f32 = rate(target.fma_gflops_1);
@@ -144,8 +150,14 @@ struct TermCosts {
             program.constants_in_memory ? rate(target.memory_gbps_1) : rate(target.caches.back().load_gbps);
         const double in_terms = (terms == 3 ? 6 : 3) * operations / (tiles * kTiles * sum / (sum + kHalfSum)) +
                                 stored * numbers / from +
-                                (4 + stored) * elements / kSplitting / static_cast<double>(readers);
-        return in_terms < std::max(operations / (f32 * kMultiplyAdds), 4 * numbers / from);
+                                splitting((4 + stored) * elements) / static_cast<double>(readers);
+        return kMargin * in_terms < std::max(operations / (f32 * kMultiplyAdds), 4 * numbers / from);
+    }
+
+    /// Of a copy that reads and writes so many bytes.
+    double splitting(double bytes) const {
+        const bool near = bytes <= static_cast<double>(target.l2_bytes());
+        return bytes / (near ? kSplitting : std::min(kSplitting, rate(target.copy_gbps_1)));
     }
 
     static double rate(const Measure& m) { return m.value * 1e9; }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "orchestrate/layouts.h"
+
 namespace tilewright {
 namespace {
 
@@ -189,8 +191,30 @@ TEST(SplitOperands, ProductsShareTheTermsOfTheirData) {
     EXPECT_EQ(report.values, 1U);
 }
 
+TEST(SplitOperands, TermsKeepRunsAlongTheSumWhateverTheLayoutOfTheData) {
+    // Tokens of h are contiguous, since the weights of its product are a matrix of tokens.
+    const Program terms = split(parsed(R"TW(  input x: f32[196, 512]
+  input w1: f32[196, 196]
+  input w2: f32[512, 2048]
+  h: f32[196, 512] = [196, 512] sum(i2 < 196) mul(@0, @1) where @0 = x[i2, i1], @1 = w1[i0, i2]  ; h Op
+  y: f32[196, 2048] = [196, 2048] sum(i2 < 512) mul(@0, @1) where @0 = h[i0, i2], @1 = w2[i2, i1]  ; y Op
+  output y
+)TW"));
+    const ChosenLayouts chosen = choose_layouts(terms, with_tiles());
+    const auto layout_of = [&](const std::string& text) {
+        for (const ValueId v : terms.values.ids())
+            if (terms.values[v].name.find(text) != std::string::npos) {
+                const auto at = chosen.values.find(v);
+                return at == chosen.values.end() ? std::string() : print(at->second);
+            }
+        return std::string("no such value");
+    };
+    EXPECT_NE(layout_of("h"), "");
+    EXPECT_EQ(layout_of("h.terms"), print(Layout()));
+}
+
 TEST(SplitOperands, ProductsThatGainNothingStay) {
-    const auto product = [](int rows, int sum, int columns) {
+    const auto product = [](const char* rows, int sum, int columns) {
         return parsed(fmt::format(R"TW(  input x: f32[{0}, {1}]
   input w: f32[{1}, {2}]
   y: f32[{0}, {2}] = [{0}, {2}] sum(i2 < {1}) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y Op
@@ -201,15 +225,16 @@ TEST(SplitOperands, ProductsThatGainNothingStay) {
     const auto stays = [&](const Program& p, const Target& target = with_tiles(), const F32Products& keep = {}) {
         return print(split_operands(p, target, 3, nullptr, keep)) == print(p);
     };
-    EXPECT_FALSE(stays(product(128, 256, 256)));
-    EXPECT_TRUE(stays(product(4, 256, 256))) << "it takes the time of its weights";
-    EXPECT_TRUE(stays(product(4096, 32, 32))) << "splitting takes longer than the product";
-    EXPECT_TRUE(stays(product(128, 24, 256))) << "the sum is so short that its rounding errors are smaller in f32";
-    EXPECT_TRUE(stays(product(128, 257, 256))) << "no step of a tile register divides the sum";
-    EXPECT_TRUE(stays(product(128, 256, 256), generic_target(VectorIsa::avx512)));
+    EXPECT_FALSE(stays(product("128", 256, 256)));
+    EXPECT_TRUE(stays(product("4", 256, 256))) << "it takes the time of its weights";
+    EXPECT_TRUE(stays(product("$n", 256, 256))) << "a run may have few rows";
+    EXPECT_TRUE(stays(product("4096", 32, 32))) << "splitting takes longer than the product";
+    EXPECT_TRUE(stays(product("128", 24, 256))) << "the sum is so short that its rounding errors are smaller in f32";
+    EXPECT_TRUE(stays(product("128", 257, 256))) << "no step of a tile register divides the sum";
+    EXPECT_TRUE(stays(product("128", 256, 256), generic_target(VectorIsa::avx512)));
     F32Products keep;
     keep.results = {"y"};
-    EXPECT_TRUE(stays(product(128, 256, 256), with_tiles(), keep));
+    EXPECT_TRUE(stays(product("128", 256, 256), with_tiles(), keep));
 }
 
 }  // namespace

@@ -291,6 +291,14 @@ struct Chooser {
         return best;
     }
 
+    /// Whether instructions that add up pairs read the data as it is, in runs along the sum.
+    bool has_runs(const TensorExpr& e, const Access& x, const Access& w) const {
+        if (target.gpu || program.values[x.value].dtype != DType::BF16) return false;
+        for (size_t a = e.spatial; a < e.extents.size(); ++a)
+            if (const auto d = fastest_in(e, x.index, w, a); d && *d + 1 == x.index.size()) return true;
+        return false;
+    }
+
     /// The data contiguous along the sum, by the innermost of its axes that can be; nothing where one is already.
     void wish_runs(const TensorExpr& e, const Access& x, const Access& w) {
         std::optional<size_t> dim;
@@ -321,6 +329,7 @@ struct Chooser {
             } else if (const auto d = shared_channels(*e, x, w.index)) {
                 wish(p.outputs[0], *d);
             }
+            if (has_runs(*e, x, w) && fixed.count(x.value) == 0) layouts.emplace(x.value, Layout());
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;
             wish_runs(*e, x, w);
         }
