@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/option_error.h"
 #include "compile/pipeline.h"
@@ -230,6 +231,45 @@ TEST(PrecisionSwitches, GiveTheResultsOfEveryChoice) {
             difference = std::max(difference, std::fabs(found.get(i) - expected.get(i)));
         EXPECT_LT(difference, 1e-5) << "products " << choice;
     }
+}
+
+/// A product on a machine whose tile registers are 16 times as fast as its multiply-adds.
+Compilation in_f32(const std::function<void(CompileOptions&)>& change) {
+    PipelineOptions o;
+    o.compile.threads = 1;
+    o.compile.machine = with_tiles();
+    o.compile.machine->tile_gflops_1.value = 16 * o.compile.machine->fma_gflops_1.value;
+    o.passes.verify_each = true;
+    change(o.compile);
+    return compile_model(model(graph({{"x", DType::F32, {64, 512}}}, {node("MatMul", {"x", "a"}, {"y"})}, {"y"},
+                                     {{"a", numbers({512, 64}, 0.1)}})),
+                         o);
+}
+
+bool has_terms(const Compilation& c) {
+    const auto& steps = c.model->plan().steps;
+    return std::any_of(steps.begin(), steps.end(), [&](const Step& s) {
+        const auto* call = std::get_if<KernelCall>(&s.what);
+        return call != nullptr && call->name.find("terms") != std::string::npos;
+    });
+}
+
+TEST(F32Products, AreSumsOfTermsWhereThatIsFasterAndNotLessExact) {
+    const Compilation exact = in_f32([](CompileOptions&o) { o.numerics = Numerics::Strict; }),
+                      terms = in_f32([](CompileOptions&) {}),
+                      fast = in_f32([](CompileOptions&o) { o.fast_f32 = true; });
+    EXPECT_FALSE(has_terms(exact));
+    EXPECT_TRUE(has_terms(terms));
+    EXPECT_TRUE(has_terms(fast));
+    EXPECT_LE(error_of(terms), 1.5 * error_of(exact));
+    EXPECT_LT(error_of(fast), 0x1p-14);
+    EXPECT_GT(error_of(fast), 3 * error_of(exact));
+}
+
+TEST(F32Products, StayMultiplyAddsWhereTermsWouldLoseNumbers) {
+    EXPECT_FALSE(has_terms(in_f32([](CompileOptions& o) { o.keep_subnormals = true; })));
+    EXPECT_FALSE(has_terms(in_f32([](CompileOptions& o) { o.orchestrator = Orchestrator::Optimal; })));
+    EXPECT_FALSE(has_terms(in_f32([](CompileOptions& o) { o.skip = {"narrow_operands"}; })));
 }
 
 }  // namespace

@@ -518,6 +518,9 @@ TEST_F(Api, RoundsProductsToBf16WhereTheMachineHasThem) {
     tw::Options options;
     options.precision = TILEWRIGHT_BF16_PRODUCTS;
     EXPECT_LT(apart(exact, outputs(options)), 0.1F);
+    options.precision = TILEWRIGHT_F32_FAST_PRODUCTS;
+    EXPECT_LT(apart(exact, outputs(options)), 1e-3F);
+    options.precision = TILEWRIGHT_BF16_PRODUCTS;
     options.keep_f32 = {"*"};
     EXPECT_LT(apart(exact, outputs(options)), 1e-5F);
     options.keep_f32.clear();

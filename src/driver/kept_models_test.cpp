@@ -112,6 +112,7 @@ TEST_F(KeptModels, AreNotThoseOfOtherModelsAndOptions) {
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.isa = "avx2"; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.numerics = Numerics::Fast; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.precision = Precision::BF16; }));
+    EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.fast_f32 = true; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.keep_f32 = {"*"}; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) {
         o.compile.precision = Precision::BF16;
