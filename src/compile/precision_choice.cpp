@@ -279,7 +279,8 @@ bool narrows(const CompileOptions& c, const OrchestrateOptions* planning) {
 void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionChoice* report) {
     const Scheduling& how = planning.scheduling;
     if (how.precision == Precision::F32) {
-        unit.grouped.program = split_operands(std::move(unit.grouped.program), how.target, planning.bf16_terms);
+        unit.grouped.program = split_operands(std::move(unit.grouped.program), how.target, planning.bf16_terms, nullptr,
+                                              {}, planning.ranges);
         return;
     }
     NarrowedOperands narrowed;

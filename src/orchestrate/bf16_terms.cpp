@@ -15,7 +15,6 @@
 #include "base/parallel.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
-#include "program/analysis/dynamic.h"
 #include "program/transform/tidy.h"
 #include "tile/matrix.h"
 
@@ -125,6 +124,7 @@ struct TermCosts {
 
     const Program& program;
     const Target& target;
+    const std::map<std::string, DimRange>& ranges;
     int terms = 3;
 
     /// Whether terms are estimated to take less time. `readers`: products that share the split data.
@@ -133,17 +133,15 @@ struct TermCosts {
         double points = 1, sum = 1, rows = 1;
         bool columns = false;
         for (size_t a = 0; a < e.extents.size(); ++a) {
-            const auto extent = static_cast<double>(assumed_extent(e.extents[a], program.assumed));
+            const double extent = least(e.extents[a]);
             const bool by_data = moves_along(e, data, a), by_weights = moves_along(e, weights, a);
-            const bool known = e.extents[a].is_constant();
             points *= extent;
             if (a >= e.spatial) sum *= extent;
-            // A dynamic number of rows may be small, and then weights are read in the time of a run.
-            if (a < e.spatial && by_data && !by_weights && known) rows *= extent;
+            if (a < e.spatial && by_data && !by_weights) rows *= extent;
             // Channel groups and the products of Winograd's tiles have short sums or are bound by memory.
             if (a < e.spatial && by_data && by_weights && !e.extents[a].is_constant(1)) return false;
-            columns = columns ||
-                      (a < e.spatial && by_weights && !by_data && known && e.extents[a].constant() >= 2 * kTileColumns);
+            columns = columns || (a < e.spatial && by_weights && !by_data && e.extents[a].is_constant() &&
+                                  e.extents[a].constant() >= 2 * kTileColumns);
         }
         if (!columns || rows < kTileRows || sum < kLeastTermSum) return false;
         const double operations = 2 * points, f32 = rate(target.fma_gflops_1);
@@ -168,8 +166,17 @@ struct TermCosts {
     static double rate(const Measure& m) { return m.value * 1e9; }
     double count(ValueId v) const {
         double n = 1;
-        for (const Expr d : program.values[v].shape) n *= static_cast<double>(assumed_extent(d, program.assumed));
+        for (const Expr d : program.values[v].shape) n *= least(d);
         return n;
+    }
+    /// Sizes for which a dynamic model must not become slower: those of few rows, which take the time of the weights.
+    double least(Expr extent) const {
+        const Expr n = substitute(extent, [&](Var v) -> std::optional<Expr> {
+            if (v.kind != VarKind::Symbol && v.kind != VarKind::Scalar) return std::nullopt;
+            const auto range = ranges.find(var_name(v));
+            return range != ranges.end() ? std::max<int64_t>(1, range->second.least) : 1;
+        });
+        return n.is_constant() ? static_cast<double>(std::max<int64_t>(1, n.constant())) : 1;
     }
 };
 
@@ -232,8 +239,8 @@ class Splitter {
     Splitter(Program program, int terms, const F32Products& keep)
         : p_(std::move(program)), terms_(terms), keep_(keep) {}
 
-    Program run(const Target& target, SplitOperands& report) {
-        const std::map<PrimitiveId, TermProduct> chosen = choose(target);
+    Program run(const Target& target, const std::map<std::string, DimRange>& ranges, SplitOperands& report) {
+        const std::map<PrimitiveId, TermProduct> chosen = choose(target, ranges);
         for (const PrimitiveId id : p_.primitives.ids()) {
             Primitive p = std::move(p_.primitives[id]);
             if (const auto product = chosen.find(id); product != chosen.end()) split(p, product->second);
@@ -248,7 +255,8 @@ class Splitter {
     }
 
   private:
-    std::map<PrimitiveId, TermProduct> choose(const Target& target) const {
+    std::map<PrimitiveId, TermProduct> choose(const Target& target,
+                                              const std::map<std::string, DimRange>& ranges) const {
         std::map<PrimitiveId, TermProduct> chosen;
         std::map<ValueId, size_t> readers;
         const auto read = [&](PrimitiveId id, const TermProduct& product) {
@@ -259,7 +267,7 @@ class Splitter {
                 ++readers[read(id, *product)];
                 chosen.emplace(id, std::move(*product));
             }
-        const TermCosts costs{p_, target, terms_};
+        const TermCosts costs{p_, target, ranges, terms_};
         std::erase_if(chosen, [&](const auto& c) {
             return !costs.pays(*p_.primitives[c.first].expr(), c.second, readers.at(read(c.first, c.second)));
         });
@@ -434,11 +442,11 @@ class Splitter {
 
 }  // namespace
 
-Program split_operands(Program program, const Target& target, int terms, SplitOperands* report,
-                       const F32Products& keep) {
+Program split_operands(Program program, const Target& target, int terms, SplitOperands* report, const F32Products& keep,
+                       const std::map<std::string, DimRange>& ranges) {
     SplitOperands own;
     if (target.gpu || !target.bf16_tiles()) return program;
-    return Splitter(std::move(program), terms, keep).run(target, report != nullptr ? *report : own);
+    return Splitter(std::move(program), terms, keep).run(target, ranges, report != nullptr ? *report : own);
 }
 
 }  // namespace tilewright

@@ -1,9 +1,13 @@
 #pragma once
 // Products of f32 on matrix instructions of bf16: operands as sums of bf16 numbers.
 
+#include <map>
+#include <string>
+
 #include "cost/target.h"
 #include "orchestrate/f32_products.h"
 #include "program/program.h"
+#include "program/sizes.h"
 
 namespace tilewright {
 
@@ -32,9 +36,12 @@ struct SplitOperands {
 /// multiply-adds of f32 have n u. Only sums of at least kLeastTermSum products are split, so the bound is no larger.
 /// Two terms: 2^-14 for the dropped pair and the rounded terms.
 ///
+/// Dynamic sizes are estimated for the least of `ranges`, or 1: weights of few rows take the time of reading them, and
+/// terms are larger.
+///
 /// Not for a target without tile registers of bf16, and not for products of `keep`.
 Program split_operands(Program program, const Target& target, int terms, SplitOperands* report = nullptr,
-                       const F32Products& keep = {});
+                       const F32Products& keep = {}, const std::map<std::string, DimRange>& ranges = {});
 
 /// The smallest n with 6 n / 32 + 20 <= n.
 constexpr int64_t kLeastTermSum = 25;

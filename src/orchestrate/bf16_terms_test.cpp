@@ -222,12 +222,14 @@ TEST(SplitOperands, ProductsThatGainNothingStay) {
 )TW",
                                   rows, sum, columns));
     };
-    const auto stays = [&](const Program& p, const Target& target = with_tiles(), const F32Products& keep = {}) {
-        return print(split_operands(p, target, 3, nullptr, keep)) == print(p);
+    const auto stays = [&](const Program& p, const Target& target = with_tiles(), const F32Products& keep = {},
+                           const std::map<std::string, DimRange>& ranges = {}) {
+        return print(split_operands(p, target, 3, nullptr, keep, ranges)) == print(p);
     };
     EXPECT_FALSE(stays(product("128", 256, 256)));
     EXPECT_TRUE(stays(product("4", 256, 256))) << "it takes the time of its weights";
     EXPECT_TRUE(stays(product("$n", 256, 256))) << "a run may have few rows";
+    EXPECT_FALSE(stays(product("$n", 256, 256), with_tiles(), {}, {{"n", {.least = 64, .most = {}, .samples = {}}}}));
     EXPECT_TRUE(stays(product("4096", 32, 32))) << "splitting takes longer than the product";
     EXPECT_TRUE(stays(product("128", 24, 256))) << "the sum is so short that its rounding errors are smaller in f32";
     EXPECT_TRUE(stays(product("128", 257, 256))) << "no step of a tile register divides the sum";
