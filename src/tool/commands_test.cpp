@@ -400,6 +400,20 @@ TEST_F(Tool, ResumesMeasurementsAfterAKill) {
     }
 }
 
+TEST_F(Tool, SaysWhereItCrashed) {
+    ASSERT_EQ(place.run({"zoo", "attention", "-o", "attention.onnx"}).status, 0);
+    Limits limits;
+    limits.signal_at = "measuring";
+    limits.signal = SIGSEGV;
+    const Result r = place.run({"dump", "attention.onnx", "--stage", "plan", "--orchestrate", "optimal", "--profile",
+                                "full", "--threads", "1", "--progress", "--database", "crashed.db"},
+                               limits);
+    EXPECT_EQ(r.status, 128 + SIGSEGV);
+    if (std::string(TW_SANITIZE).empty()) {
+        EXPECT_THAT(r.err, AllOf(HasSubstr("error: tilewright crashed"), HasSubstr("(+0x")));
+    }
+}
+
 TEST_F(Tool, DumpsEveryStage) {
     for (const auto& [stage, word] :
          {std::pair("graph", "Relu"), std::pair("program", "max"), std::pair("plan", "Relu"),
