@@ -142,15 +142,15 @@ TEST_F(Check, incomplete_and_out_of_bounds_writes_fail) {
                 })),
                 HasSubstr("in one run and"))
         << "the result depends on how tasks are shared out";
-    for (const auto& [at, what] :
-         {std::pair(64, "memory after its scratch"), std::pair(-1, "memory before its scratch")}) {
+    // In front of a task's scratch memory there may be that of another thread.
+    for (const int64_t at : {64, -1}) {
         static int64_t written;
         written = at;
         EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void* scratch) {
                         for (int64_t i = 8 * begin; i < 8 * end; ++i) static_cast<float*>(t[3])[i] = 1;
                         if (begin == 0) static_cast<char*>(scratch)[written] = 1;
                     })),
-                    HasSubstr(what));
+                    at > 0 ? HasSubstr("memory after its scratch") : HasSubstr(" its scratch"));
     }
 }
 
