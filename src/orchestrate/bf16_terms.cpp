@@ -211,7 +211,7 @@ std::array<float, 3> terms_of(float x, int terms) {
     return out;
 }
 
-/// As bfloat16_to_float(float_to_bfloat16(x)) of a number that does not overflow, in code that is vectorised.
+/// As bfloat16_to_float(float_to_bfloat16(x)) of a number that does not overflow, without a call.
 inline uint32_t rounded_bits(uint32_t bits) { return (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000U; }
 
 /// The terms of n numbers: n first terms, n second ones, ...

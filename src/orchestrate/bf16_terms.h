@@ -29,11 +29,12 @@ struct SplitOperands {
 /// Terms of data are x rounded towards zero, the rest rounded to nearest, and what is left; the first term of a weight
 /// is rounded to nearest. Three terms are exactly x, apart from parts below the smallest normal number, which count as
 /// 0. The first terms of a number that is not finite are 0 and the last is that number, so that products with it are
-/// what they are in f32: an infinity times a weight is infinite.
+/// what they are in f32: an infinity times a weight is infinite. One differs: an infinity times an infinite weight,
+/// whose last terms are in no pair, is NaN.
 ///
 /// Error of a sum of n products, relative to the sum of their magnitudes, u = 2^-24. Three terms: at most 2 u for the
-/// dropped pairs and (6 n / 32 + 18) u for additions, of which an instruction makes 16 from 0 for each of two sums;
-/// multiply-adds of f32 have n u. Only sums of at least kLeastTermSum products are split, so the bound is no larger.
+/// dropped pairs and (6 n / s + s / 2 + 2) u for additions: an instruction adds s products, 16 to 32, in two sums from
+/// 0; multiply-adds of f32 have n u. Only sums of at least kLeastTermSum products are split, so the bound is no larger.
 /// Two terms: 2^-14 for the dropped pair and the rounded terms.
 ///
 /// Dynamic sizes are estimated for the least of `ranges`, or 1: weights of few rows take the time of reading them, and
@@ -43,7 +44,7 @@ struct SplitOperands {
 Program split_operands(Program program, const Target& target, int terms, SplitOperands* report = nullptr,
                        const F32Products& keep = {}, const std::map<std::string, DimRange>& ranges = {});
 
-/// The smallest n with 6 n / 32 + 20 <= n.
+/// The smallest n with 6 n / s + s / 2 + 4 <= n for s = 32; it holds for every smaller s.
 constexpr int64_t kLeastTermSum = 25;
 
 }  // namespace tilewright
