@@ -14,7 +14,7 @@
 #include "compile/pipeline.h"
 #include "compile/precision_switches.h"
 #include "compile/random_inputs.h"
-#include "cost/host_probe.h"
+#include "cost/target_with_test.h"
 #include "model/session.h"
 #include "ops/rule_test.h"
 #include "orchestrate/kernel_group.h"
@@ -25,18 +25,9 @@ namespace {
 using test::graph;
 using test::model;
 using test::node;
+using test::target_with_tiles;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-Target with_tiles() {
-    Target t = generic_target(VectorIsa::avx2);
-    t.native = true;
-    t.features.emplace_back("amx-bf16");
-    t.features.emplace_back("amx-tile");
-    std::sort(t.features.begin(), t.features.end());
-    assume_unit_rates(t);
-    return t;
-}
 
 Tensor numbers(const Shape& shape, double scale) {
     Tensor t(DType::F32, shape);
@@ -60,7 +51,7 @@ Model three_products() {
 PipelineOptions in_bf16() {
     PipelineOptions o;
     o.compile.threads = 1;
-    o.compile.machine = with_tiles();
+    o.compile.machine = target_with_tiles(VectorIsa::avx2);
     o.compile.precision = Precision::BF16;
     o.passes.verify_each = true;
     return o;
@@ -210,7 +201,7 @@ Program fused() {
 
 TEST(PrecisionSwitches, GiveTheResultsOfEveryChoice) {
     const Program p = fused();
-    const Target target = with_tiles();
+    const Target target = target_with_tiles(VectorIsa::avx2);
     NarrowedOperands all;
     narrow_operands(p, target, Precision::BF16, &all);
     ASSERT_EQ(all.rounded.size(), 3U);
@@ -237,8 +228,7 @@ TEST(PrecisionSwitches, GiveTheResultsOfEveryChoice) {
 Compilation in_f32(const std::function<void(CompileOptions&)>& change) {
     PipelineOptions o;
     o.compile.threads = 1;
-    o.compile.machine = with_tiles();
-    o.compile.machine->tile_gflops_1.value = 16 * o.compile.machine->fma_gflops_1.value;
+    o.compile.machine = target_with_tiles(VectorIsa::avx2);
     o.passes.verify_each = true;
     change(o.compile);
     return compile_model(model(graph({{"x", DType::F32, {64, 512}}}, {node("MatMul", {"x", "a"}, {"y"})}, {"y"},

@@ -25,6 +25,15 @@ inline Target target_with(const TargetSizes& sizes = {}) {
     return target;
 }
 
+/// With tile registers of bf16, 16 times as fast as multiply-adds of f32.
+inline Target target_with_tiles(VectorIsa isa = VectorIsa::avx512) {
+    Target target = generic_target(isa);
+    target.native = true;
+    target.features = {"amx-bf16", "amx-tile"};
+    target.tile_gflops_1.value = 16 * target.fma_gflops_1.value;
+    return target;
+}
+
 /// The host's CPU with a GPU.
 inline Target on_gpu(const GpuTarget& gpu) { return with_gpu(generic_target(VectorIsa::avx2), gpu); }
 

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -192,38 +191,14 @@ Expr right_term(Expr p, int terms) {
     return max(2 - min(p, 1) - max(p - 2, 0), 0);
 }
 
-/// The terms of one number, in bf16.
-std::array<float, 3> terms_of(float x, int terms) {
-    std::array<float, 3> out = {0, 0, 0};
-    const auto last = static_cast<size_t>(terms - 1);
-    if (!std::isfinite(x)) {
-        out[last] = x;
-        return out;
-    }
-    out[0] = bfloat16_to_float(float_to_bfloat16(x));
-    if (!std::isfinite(out[0])) out[0] = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xFFFF0000U);
-    float rest = x - out[0];
-    if (terms == 3) {
-        out[1] = bfloat16_to_float(float_to_bfloat16(rest));
-        rest -= out[1];
-    }
-    out[last] = rest;
-    return out;
-}
+constexpr uint32_t kMagnitude = 0x7FFFFFFF;
+constexpr uint32_t kMostRounded = 0x7F7F7FFF;  ///< the bits of the largest number that bf16 rounds to a finite one
 
 /// As bfloat16_to_float(float_to_bfloat16(x)) of a number that does not overflow, without a call.
 inline uint32_t rounded_bits(uint32_t bits) { return (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000U; }
 
 /// The terms of n numbers: n first terms, n second ones, ...
 void split_run(const float* x, uint16_t* y, int64_t n, int terms) {
-    constexpr uint32_t kMostRounded = 0x7F7F7FFF;  // larger ones overflow, or are not finite
-    uint32_t most = 0;
-    for (int64_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFU);
-    for (int64_t i = 0; i < n && most > kMostRounded; ++i) {
-        const std::array<float, 3> all = terms_of(x[i], terms);
-        for (int k = 0; k < terms; ++k) y[k * n + i] = float_to_bfloat16(all[static_cast<size_t>(k)]);
-    }
-    if (most > kMostRounded) return;
     for (int64_t i = 0; i < n; ++i) {
         float rest = x[i];
         for (int k = 0; k < terms; ++k) {
@@ -232,6 +207,21 @@ void split_run(const float* x, uint16_t* y, int64_t n, int terms) {
             rest -= std::bit_cast<float>(term);
         }
     }
+}
+
+/// Whether every element of an f32 tensor has a finite first term.
+bool has_terms(const Tensor& t) {
+    const auto* x = reinterpret_cast<const float*>(t.data());
+    constexpr int64_t kRun = 1 << 16;
+    std::atomic<bool> finite = true;
+    parallel_for(static_cast<size_t>((t.count() + kRun - 1) / kRun), [&](size_t run) {
+        const auto first = static_cast<int64_t>(run) * kRun;
+        uint32_t most = 0;
+        for (int64_t i = first; i < std::min(t.count(), first + kRun); ++i)
+            most = std::max(most, std::bit_cast<uint32_t>(x[i]) & kMagnitude);
+        if (most > kMostRounded) finite = false;
+    });
+    return finite;
 }
 
 class Splitter {
@@ -270,6 +260,13 @@ class Splitter {
         const TermCosts costs{p_, target, ranges, terms_};
         std::erase_if(chosen, [&](const auto& c) {
             return !costs.pays(*p_.primitives[c.first].expr(), c.second, readers.at(read(c.first, c.second)));
+        });
+        std::map<ValueId, bool> finite;
+        std::erase_if(chosen, [&](const auto& c) {
+            const ValueId weights = p_.primitives[c.first].expr()->accesses[c.second.slots.weights].value;
+            const auto [known, is_new] = finite.try_emplace(weights, true);
+            if (is_new && p_.unread.count(weights) == 0) known->second = has_terms(p_.constants.at(weights));
+            return !known->second;
         });
         return chosen;
     }

@@ -28,9 +28,9 @@ struct SplitOperands {
 ///
 /// Terms of data are x rounded towards zero, the rest rounded to nearest, and what is left; the first term of a weight
 /// is rounded to nearest. Three terms are exactly x, apart from parts below the smallest normal number, which count as
-/// 0. The first terms of a number that is not finite are 0 and the last is that number, so that products with it are
-/// what they are in f32: an infinity times a weight is infinite. One differs: an infinity times an infinite weight,
-/// whose last terms are in no pair, is NaN.
+/// 0. The first terms of data that is not finite are 0 and the last is that number, so that products with it are what
+/// they are in f32: an infinity times a weight is infinite. Products whose weights have an infinity, a NaN, or a number
+/// that bf16 would round to infinity are not split: the last terms of both operands are in no pair.
 ///
 /// Error of a sum of n products, relative to the sum of their magnitudes, u = 2^-24. Three terms: at most 2 u for the
 /// dropped pairs and (6 n / s + s / 2 + 2) u for additions: an instruction adds s products, 16 to 32, in two sums from

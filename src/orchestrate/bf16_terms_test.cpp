@@ -6,45 +6,22 @@
 #include <cmath>
 #include <limits>
 
+#include "cost/target_with_test.h"
 #include "orchestrate/layouts.h"
+#include "orchestrate/weighted_programs_test.h"
 
 namespace tilewright {
 namespace {
 
+using test::numbers;
+using test::parsed;
+using test::target_with_tiles;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// Tile registers that are 16 times as fast as multiply-adds of f32.
-Target with_tiles() {
-    Target t = generic_target(VectorIsa::avx512);
-    t.native = true;
-    t.features = {"amx-bf16", "amx-tile"};
-    t.tile_gflops_1.value = 16 * t.fma_gflops_1.value;
-    return t;
-}
-
-Tensor numbers(const Program& p, ValueId v, double scale) {
-    Tensor t(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()));
-    for (int64_t i = 0; i < t.count(); ++i) t.set(i, std::sin(static_cast<double>(i) * 1.7) * scale);
-    return t;
-}
-
-/// The program, whose inputs with names that start with "w" become constants.
-Program parsed(const std::string& text) {
-    Program p = parse_program("program p {\n" + text + "}\n");
-    std::vector<ValueId> inputs;
-    for (const ValueId v : p.inputs)
-        if (p.values[v].name.starts_with('w'))
-            p.constants.emplace(v, numbers(p, v, 0.25));
-        else
-            inputs.push_back(v);
-    p.inputs = std::move(inputs);
-    return p;
-}
-
 Program split(const Program& p, int terms = 3, SplitOperands* report = nullptr, const F32Products& keep = {}) {
-    Program out = split_operands(p, with_tiles(), terms, report, keep);
+    Program out = split_operands(p, target_with_tiles(), terms, report, keep);
     EXPECT_EQ(verify(out), std::vector<std::string>());
     return out;
 }
@@ -149,11 +126,10 @@ TEST(SplitOperands, AnInfinityTimesAWeightIsWhatItIsInF32) {
     Program p = parsed(kProduct);
     Tensor w(DType::F32, {256, 128});
     for (int64_t i = 0; i < w.count(); ++i) w.set(i, i % 3 == 0 ? 0.0 : i % 3 == 1 ? 1.0 : -1.0 / 3);
-    w.set(128 * 255 + 5, inf);  // times 1, and times 0 in row 1
     p.constants.begin()->second = w;
     Tensor x(DType::F32, {64, 256});
     for (int64_t i = 0; i < x.count(); ++i) x.set(i, i / 256 == 1 && i % 256 == 255 ? 0.0 : 1.0);
-    x.set(256 * 3 + 7, inf);
+    for (int64_t i = 0; i < 6; ++i) x.set(256 * 3 + i * 7, i % 2 == 0 ? inf : -inf);
     for (const int terms : {2, 3}) {
         const Tensor expected = result(p, {x}), y = result(split(p, terms), {x});
         for (int64_t i = 0; i < y.count(); ++i)
@@ -161,6 +137,15 @@ TEST(SplitOperands, AnInfinityTimesAWeightIsWhatItIsInF32) {
                 EXPECT_NEAR(y.get(i), expected.get(i), 0.01);
             else
                 EXPECT_EQ(std::isnan(y.get(i)), std::isnan(expected.get(i))) << i;
+    }
+}
+
+TEST(SplitOperands, ProductsWithWeightsThatAreNotFiniteStay) {
+    const double inf = std::numeric_limits<double>::infinity(), rounds_to_infinity = std::numeric_limits<float>::max();
+    for (const double special : {inf, -inf, std::nan(""), rounds_to_infinity, -rounds_to_infinity}) {
+        Program p = parsed(kProduct);
+        p.constants.begin()->second.set(128 * 255 + 5, special);
+        EXPECT_EQ(print(split(p)), print(p)) << special << ": an infinity times an infinite weight would be NaN";
     }
 }
 
@@ -200,7 +185,7 @@ TEST(SplitOperands, TermsKeepRunsAlongTheSumWhateverTheLayoutOfTheData) {
   y: f32[196, 2048] = [196, 2048] sum(i2 < 512) mul(@0, @1) where @0 = h[i0, i2], @1 = w2[i2, i1]  ; y Op
   output y
 )TW"));
-    const ChosenLayouts chosen = choose_layouts(terms, with_tiles());
+    const ChosenLayouts chosen = choose_layouts(terms, target_with_tiles());
     const auto layout_of = [&](const std::string& text) {
         for (const ValueId v : terms.values.ids())
             if (terms.values[v].name.find(text) != std::string::npos) {
@@ -222,21 +207,22 @@ TEST(SplitOperands, ProductsThatGainNothingStay) {
 )TW",
                                   rows, sum, columns));
     };
-    const auto stays = [&](const Program& p, const Target& target = with_tiles(), const F32Products& keep = {},
+    const auto stays = [&](const Program& p, const Target& target = target_with_tiles(), const F32Products& keep = {},
                            const std::map<std::string, DimRange>& ranges = {}) {
         return print(split_operands(p, target, 3, nullptr, keep, ranges)) == print(p);
     };
     EXPECT_FALSE(stays(product("128", 256, 256)));
     EXPECT_TRUE(stays(product("4", 256, 256))) << "it takes the time of its weights";
     EXPECT_TRUE(stays(product("$n", 256, 256))) << "a run may have few rows";
-    EXPECT_FALSE(stays(product("$n", 256, 256), with_tiles(), {}, {{"n", {.least = 64, .most = {}, .samples = {}}}}));
+    EXPECT_FALSE(
+        stays(product("$n", 256, 256), target_with_tiles(), {}, {{"n", {.least = 64, .most = {}, .samples = {}}}}));
     EXPECT_TRUE(stays(product("4096", 32, 32))) << "splitting takes longer than the product";
     EXPECT_TRUE(stays(product("128", 24, 256))) << "the sum is so short that its rounding errors are smaller in f32";
     EXPECT_TRUE(stays(product("128", 257, 256))) << "no step of a tile register divides the sum";
     EXPECT_TRUE(stays(product("128", 256, 256), generic_target(VectorIsa::avx512)));
     F32Products keep;
     keep.results = {"y"};
-    EXPECT_TRUE(stays(product("128", 256, 256), with_tiles(), keep));
+    EXPECT_TRUE(stays(product("128", 256, 256), target_with_tiles(), keep));
 }
 
 }  // namespace

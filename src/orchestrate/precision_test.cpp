@@ -5,46 +5,21 @@
 
 #include <cmath>
 
+#include "cost/target_with_test.h"
 #include "orchestrate/padded_columns.h"
 #include "orchestrate/paired_operands.h"
+#include "orchestrate/weighted_programs_test.h"
 #include "orchestrate/window_runs.h"
 
 namespace tilewright {
 namespace {
 
+using test::numbers;
+using test::parsed;
+using test::target_with_tiles;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-/// A machine with tile registers.
-Target with_tiles() {
-    Target t = generic_target(VectorIsa::avx512);
-    t.native = true;
-    t.features = {"amx-bf16", "amx-tile"};
-    return t;
-}
-
-Tensor numbers(const Program& p, ValueId v, double scale) {
-    Tensor t(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()));
-    const bool byte = t.dtype() == DType::U8 || t.dtype() == DType::I8;
-    for (int64_t i = 0; i < t.count(); ++i)
-        t.set(i, byte ? static_cast<double>(i * 37 % 251 - (t.dtype() == DType::I8 ? 128 : 0))
-                      : std::sin(static_cast<double>(i) * 1.7) * scale);
-    return t;
-}
-
-/// The program, whose inputs with names that start with "w" become constants.
-Program parsed(const std::string& text) {
-    Program p = parse_program("program p {\n" + text + "}\n");
-    std::vector<ValueId> inputs;
-    for (const ValueId v : p.inputs)
-        if (p.values[v].name.starts_with('w'))
-            p.constants.emplace(v, numbers(p, v, 0.25));
-        else
-            inputs.push_back(v);
-    p.inputs = std::move(inputs);
-    return p;
-}
 
 /// -1, 0 and 1, whose products and short sums bf16 represents.
 Tensor signs(const Program& p, ValueId v) {
@@ -76,7 +51,7 @@ constexpr const char* kTwoProducts = R"TW(  input x: f32[64, 32]
 TEST(NarrowOperands, StoresOperandsOfProductsInBf16AndRoundsInputsIntoCopies) {
     const Program p = parsed(kTwoProducts);
     NarrowedOperands report;
-    const Program narrow = narrow_operands(p, with_tiles(), Precision::BF16, &report);
+    const Program narrow = narrow_operands(p, target_with_tiles(), Precision::BF16, &report);
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     EXPECT_EQ(report.products, 2U);
     EXPECT_EQ(report.constants, 2U);
@@ -95,7 +70,7 @@ TEST(NarrowOperands, StoresOperandsOfProductsInBf16AndRoundsInputsIntoCopies) {
 
 /// The program with all products in f32 whose results are named.
 Program narrow_but(const Program& p, const std::set<std::string>& results, NarrowedOperands* report = nullptr) {
-    Program narrow = narrow_operands(p, with_tiles(), Precision::BF16, report, {{}, results});
+    Program narrow = narrow_operands(p, target_with_tiles(), Precision::BF16, report, {{}, results});
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     return narrow;
 }
@@ -123,7 +98,7 @@ TEST(NarrowOperands, ChoosesProductsByAnyOfTheirNodes) {
     p.primitives[PrimitiveId(0)].origin.nodes = {0, 1};
     p.primitives[PrimitiveId(1)].origin.nodes = {2};
     const auto narrow = [&](const std::set<std::string>& nodes) {
-        return print(narrow_operands(p, with_tiles(), Precision::BF16, nullptr, {nodes, {}}));
+        return print(narrow_operands(p, target_with_tiles(), Precision::BF16, nullptr, {nodes, {}}));
     };
     EXPECT_EQ(narrow({"relu1"}), print(narrow_but(p, {"a"})));
     EXPECT_EQ(narrow({"fc2"}), print(narrow_but(p, {"y"})));
@@ -192,11 +167,11 @@ TEST(NarrowOperands, LeavesConstantsThatF16CannotHold) {
 }
 
 TEST(NarrowOperands, IsTheSameForDotProducts) {
-    Target dots = with_tiles();
+    Target dots = target_with_tiles();
     dots.features = {"avx512bf16"};
     const Program p = parsed(kTwoProducts);
     EXPECT_EQ(print(narrow_operands(p, dots, Precision::BF16)),
-              print(narrow_operands(p, with_tiles(), Precision::BF16)));
+              print(narrow_operands(p, target_with_tiles(), Precision::BF16)));
 }
 
 TEST(NarrowOperands, LeavesMachinesWithoutMatrixInstructionsAlone) {
@@ -215,7 +190,7 @@ TEST(NarrowOperands, KeepsWhatStatisticsAreComputedFromInF32) {
   y: f32[64, 48] = [64, 48] sum(i2 < 64) mul(@0, @1) then add(acc, add(@2, @3)) where @0 = a[i0, i2], @1 = w2[i2, i1], @2 = s[i0], @3 = m[i0]  ; y Op
   output y
 )TW"),
-                                           with_tiles(), Precision::BF16);
+                                           target_with_tiles(), Precision::BF16);
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     EXPECT_THAT(print(narrow), HasSubstr("  a: f32[64, 64]"));
     EXPECT_THAT(print(narrow), HasSubstr("a.bf16: bf16[64, 64]"));
@@ -233,7 +208,7 @@ TEST(NarrowOperands, LeavesProductsThatDoNotFitTileRegisters) {
   y: f32[64, 8] = [64, 8] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = w1[i2, i1]  ; y Op
   output y
 )TW"})
-        EXPECT_EQ(print(narrow_operands(parsed(text), with_tiles(), Precision::BF16)), print(parsed(text)));
+        EXPECT_EQ(print(narrow_operands(parsed(text), target_with_tiles(), Precision::BF16)), print(parsed(text)));
 }
 
 /// Attention's products over `n` keys of 32 elements: s = q k', then y = s v.
@@ -256,7 +231,7 @@ TEST(PairOperands, CopiesTheRightFactorsOfComputedTensorsIntoPairs) {
     EXPECT_THAT(print(paired.program), HasSubstr("s.pairs: bf16[2, 16, 64, 2]"));
     EXPECT_THAT(print(paired.program), HasSubstr("y.pairs: bf16[2, 32, 48, 2]"));
     NarrowedOperands report;
-    const Program narrow = narrow_operands(p, with_tiles(), Precision::BF16, &report);
+    const Program narrow = narrow_operands(p, target_with_tiles(), Precision::BF16, &report);
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     EXPECT_EQ(report.products, 2U);
     EXPECT_THAT(print(narrow), HasSubstr("  s: bf16[2, 40, 64]"));
@@ -278,7 +253,7 @@ TEST(NarrowOperands, HalvesTheWeightsOfProductsOfOneRow) {
   y: f32[1, 256] = [1, 256] sum(i2 < 256) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y Op
   output y
 )TW"),
-                                           with_tiles(), Precision::BF16);
+                                           target_with_tiles(), Precision::BF16);
     EXPECT_EQ(verify(narrow), std::vector<std::string>());
     EXPECT_THAT(print(narrow), HasSubstr("const w.bf16: bf16[256, 256]"));
     EXPECT_THAT(print(narrow), Not(HasSubstr("x.bf16")));
@@ -305,7 +280,7 @@ TEST(WindowRuns, MakeTheSumOverChannelsAndColumnsOneAxis) {
                 EXPECT_EQ(runs.primitives.size(), 2U) << channels << " channels";
                 EXPECT_EQ(difference(p, runs), 0) << print(runs);
                 NarrowedOperands report;
-                narrow_operands(p, with_tiles(), Precision::BF16, &report);
+                narrow_operands(p, target_with_tiles(), Precision::BF16, &report);
                 EXPECT_EQ(report.products, 1U);
             }
 }
@@ -354,7 +329,7 @@ TEST(PadColumns, OfFewOutputChannelsToATileRegister) {
     EXPECT_THAT(text, HasSubstr("y.padded: f32[1, 16, 18, 28]"));
     EXPECT_LT(difference(p, padded), 1e-6);
     NarrowedOperands report;
-    narrow_operands(p, with_tiles(), Precision::BF16, &report);
+    narrow_operands(p, target_with_tiles(), Precision::BF16, &report);
     EXPECT_EQ(report.products, 1U);
 }
 

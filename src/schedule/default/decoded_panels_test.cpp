@@ -15,14 +15,8 @@ using schedule_cases::kEven16;
 using schedule_cases::number_of_word;
 using schedule_cases::quantised_product;
 using test::target_with;
+using test::target_with_tiles;
 using testing::HasSubstr;
-
-Target with_tiles() {
-    Target t = generic_target(VectorIsa::avx512);
-    t.native = true;
-    t.features = {"amx-tile", "amx-bf16"};
-    return t;
-}
 
 /// The schedule is legal and computes the stages, for `m` rows; its text.
 std::string scheduled(const Program& stages, const Target& target, int64_t m = 20) {
@@ -48,7 +42,7 @@ TEST(DecodedPanels, areMadeByATaskForAllRows) {
 }
 
 TEST(DecodedPanels, areInPairsForTileRegisters) {
-    const std::string text = scheduled(parse_program(product("40", "bf16")), with_tiles(), 40);
+    const std::string text = scheduled(parse_program(product("40", "bf16")), target_with_tiles(), 40);
     EXPECT_THAT(text, HasSubstr("matrix bf16 tile"));
     EXPECT_THAT(text, HasSubstr("layout \"split(0, 2) reorder(0, 2, 1)\""));
 }
@@ -88,7 +82,7 @@ TEST(DecodedPanels, convertWeightsOfF16ForTileRegisters) {
   y: f32[40, 64] = [40, 64] sum(i2 < 64) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i1 // 32, i2, i1 % 32]  ; y ""
   output y
 })TW"),
-                                       with_tiles());
+                                       target_with_tiles());
     EXPECT_THAT(text, HasSubstr("y/panel: bf16[64, 64]"));
     EXPECT_THAT(text, HasSubstr("matrix bf16 tile"));
 }
