@@ -1,6 +1,7 @@
 #include "backend/cpu/onednn.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <cstring>
 #include <map>
@@ -223,21 +224,42 @@ namespace {
 
 using Functions = OneDnn::Functions;
 
-/// Sets the number of OpenMP threads for parallel regions of this thread, until the end of the scope.
-class Threads {
+/// Blocks signals of this thread, and of OpenMP threads that it starts, until the end of the scope. oneDNN's products
+/// of f32 (gemm:jit) move the stack pointer into an allocated block for sums of more than 84: the system would write a
+/// signal's frame of 3 KiB and more over what is in front of that block. Faults keep their signals.
+class NoSignals {
   public:
-    Threads(const Functions& call, int threads) : call_(call) {
+    NoSignals() {
+        sigset_t all;
+        ::sigfillset(&all);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}) ::sigdelset(&all, fault);
+        ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+    }
+    ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    NoSignals(const NoSignals&) = delete;
+    NoSignals& operator=(const NoSignals&) = delete;
+
+  private:
+    sigset_t before_{};
+};
+
+/// The state of this thread for calls of the library, until the end of the scope: no signals, and the number of OpenMP
+/// threads for parallel regions.
+class LibraryScope {
+  public:
+    LibraryScope(const Functions& call, int threads) : call_(call) {
         if (call.sequential) return;
         before_ = call.get_threads();
         if (before_ != threads) call.set_threads(threads);
     }
-    ~Threads() {
+    ~LibraryScope() {
         if (!call_.sequential) call_.set_threads(before_);
     }
-    Threads(const Threads&) = delete;
-    Threads& operator=(const Threads&) = delete;
+    LibraryScope(const LibraryScope&) = delete;
+    LibraryScope& operator=(const LibraryScope&) = delete;
 
   private:
+    const NoSignals no_signals_;
     const Functions& call_;
     int before_ = 0;
 };
@@ -302,7 +324,7 @@ class OneDnnCall : public LibraryCall {
         plain.reserve(std::max<int64_t>(64, elements_of(op_.weights.dims) * static_cast<int64_t>(sizeof(float))));
         gather_constant(op_.weights, from, reinterpret_cast<float*>(plain.data()));
         const TensorForm form = call_->by_strides(weight_dims_, dense_strides(weight_dims_));
-        const Threads with(*call_, threads_);
+        const LibraryScope with(*call_, threads_);
         void* made = nullptr;
         call_->check(call_->choose_reorder(&made, &form, call_->engine, &chosen_.weights, call_->engine, nullptr),
                      "reorder weights");
@@ -317,7 +339,7 @@ class OneDnnCall : public LibraryCall {
 
     /// Returns the library's implementations of the operation, except reference implementations.
     std::vector<std::string> implementations() const {
-        const Threads with(*call_, threads_);
+        const LibraryScope with(*call_, threads_);
         std::vector<std::string> out;
         find_implementation(description(wanted_), [&](const std::string& name) {
             if (!is_reference(name)) out.push_back(name);
@@ -398,7 +420,7 @@ class OneDnnCall : public LibraryCall {
 
     Chosen choose(const TensorForm& weights, int threads) const {
         const Functions& f = *call_;
-        const Threads with(f, threads);
+        const LibraryScope with(f, threads);
         const Description d = description(weights);
         std::shared_ptr<void> choice;
         if (implementation_.empty()) {
@@ -499,7 +521,7 @@ class OneDnnCall::OneDnnRuns : public LibraryCall::Runs {
         for (size_t i = 0; i < memories_.size(); ++i)
             call_->check(call_->set_address(memories_[i].get(), i < tensors_.size() ? tensors[tensors_[i]] : scratch),
                          "take an address");
-        const Threads with(*call_, threads_);
+        const LibraryScope with(*call_, threads_);
         call_->check(
             call_->execute(primitive_.get(), stream_.get(), static_cast<int>(arguments_.size()), arguments_.data()),
             "run a primitive");

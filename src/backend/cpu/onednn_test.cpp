@@ -5,8 +5,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <ucontext.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -242,6 +247,80 @@ TEST_F(RealOneDnn, HasEachImplementationAsACandidate) {
     const auto first = library_->candidates(form, {2, Precision::F32}, 1);
     EXPECT_EQ(std::get<std::vector<OneDnn::Candidate>>(first).size(), 1u);
 }
+
+#ifdef __x86_64__
+/// Signals of this thread while its stack pointer was outside of its stack.
+class ForeignStackSignals {
+  public:
+    ForeignStackSignals() : alternate_(size_t{256} << 10) {
+        pthread_attr_t attributes;
+        pthread_getattr_np(pthread_self(), &attributes);
+        void* from = nullptr;
+        size_t bytes = 0;
+        pthread_attr_getstack(&attributes, &from, &bytes);
+        pthread_attr_destroy(&attributes);
+        from_ = reinterpret_cast<uintptr_t>(from);
+        to_ = from_ + bytes;
+        delivered_ = 0;
+        foreign_ = 0;
+        const stack_t alternate = {alternate_.data(), 0, alternate_.size()};
+        sigaltstack(&alternate, &before_stack_);
+        struct sigaction action {};
+        action.sa_sigaction = note;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+        sigaction(SIGPROF, &action, &before_);
+        set_timer(500);
+    }
+    ~ForeignStackSignals() {
+        set_timer(0);
+        sigaction(SIGPROF, &before_, nullptr);
+        sigaltstack(&before_stack_, nullptr);
+    }
+    ForeignStackSignals(const ForeignStackSignals&) = delete;
+    ForeignStackSignals& operator=(const ForeignStackSignals&) = delete;
+
+    static int delivered() { return delivered_; }
+    static int foreign() { return foreign_; }
+
+  private:
+    static void set_timer(int microseconds) {
+        const itimerval every = {{0, microseconds}, {0, microseconds}};
+        setitimer(ITIMER_PROF, &every, nullptr);
+    }
+    static void note(int /*signal*/, siginfo_t* /*info*/, void* context) {
+        const auto at = static_cast<uintptr_t>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RSP]);
+        delivered_ = delivered_ + 1;
+        if (at < from_ || at > to_) foreign_ = foreign_ + 1;
+    }
+
+    std::vector<std::byte> alternate_;
+    stack_t before_stack_{};
+    struct sigaction before_ {};
+    inline static uintptr_t from_ = 0, to_ = 0;
+    inline static volatile sig_atomic_t delivered_ = 0, foreign_ = 0;
+};
+
+TEST_F(RealOneDnn, GetsNoSignalsWhileItsStackPointerIsInTheHeap) {
+    // A handler's frame would overwrite the heap: "corrupted size vs. prev_size" after an interrupt.
+    const Program p = parse_program(R"(program p {
+  input a: f32[256, 512]
+  input b: f32[512, 256]
+  y: f32[256, 256] = [256, 256] sum(i2 < 512) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output y
+})");
+    const std::vector<Tensor> inputs = inputs_of(p);
+    const auto forms = library_kernels(p, {false, true});
+    const auto found =
+        library_->candidates(std::get<std::vector<LibraryKernel>>(forms).front(), {1, Precision::F32}, 16);
+    const ForeignStackSignals signals;
+    const auto begun = std::chrono::steady_clock::now();
+    while (ForeignStackSignals::delivered() < 200 && std::chrono::steady_clock::now() - begun < std::chrono::seconds(5))
+        for (const OneDnn::Candidate& c : std::get<std::vector<OneDnn::Candidate>>(found))
+            run(p, *library_->make(c), inputs, 1);
+    EXPECT_GT(ForeignStackSignals::delivered(), 0) << "signals are delivered between calls";
+    EXPECT_EQ(ForeignStackSignals::foreign(), 0);
+}
+#endif
 
 TEST(OneDnnRefusal, NamesWhatTheLibraryLacks) {
     const auto reason = [](const std::string& text, const std::vector<bool>& weights) {
