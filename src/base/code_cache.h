@@ -51,12 +51,12 @@ class CodeCache {
                                       const std::function<std::byte*(uint64_t bytes)>& memory) const;
     /// As keep; `data` in parts, one behind the other. Files that take more than a quarter of the cache are not kept.
     void keep_object(std::string_view made_of, std::string_view object, std::span<const std::string_view> data) const;
+    int64_t most_object_bytes() const { return most_bytes_ / 4; }
 
   private:
     /// Null if the folder cannot be used, or is missing and `make` is false.
     const PrivateFolder* folder(bool make) const;
     std::string name_of(std::string_view made_of, std::string_view suffix) const;
-    int64_t most_object_bytes() const { return most_bytes_ / 4; }
     void written(const PrivateFolder& folder, int64_t bytes) const;
     void make_room(const PrivateFolder& folder) const;
     void warn(const std::string& problem) const;

@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "base/error.h"
 
@@ -24,7 +26,7 @@ std::string to_string(std::span<const int64_t> shape) { return fmt::format("[{}]
 
 namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kWholeHugePages = size_t{8} << 20;  ///< size from which on a tensor is aligned to a huge page
+constexpr size_t kWholeHugePages = size_t{4} << 20;  ///< size from which on a tensor is aligned to a huge page
 
 /// Requests pages of 2 MiB for the part of the tensor that covers such: a page fault per 4 KiB takes longer than
 /// filling it.
@@ -41,6 +43,51 @@ constexpr size_t kMapped = SIZE_MAX;  // memory outside of the heap is not track
 constexpr size_t kMapped = size_t{1} << 20;
 #endif
 
+/// Mapped blocks that tensors have freed, by their size.
+class FreedBlocks {
+  public:
+    static FreedBlocks& instance() {
+        static auto* const blocks = new FreedBlocks;  // tensors may be freed at the end of the process
+        return *blocks;
+    }
+
+    void begin() {
+        const std::lock_guard lock(mutex_);
+        ++users_;
+    }
+    void end() {
+        const std::lock_guard lock(mutex_);
+        if (--users_ > 0) return;
+        for (const auto& [size, block] : blocks_) munmap(block, size);
+        blocks_.clear();
+        bytes_ = 0;
+    }
+    /// Null: there is none of this size.
+    void* take(size_t size) {
+        const std::lock_guard lock(mutex_);
+        const auto found = blocks_.find(size);
+        if (found == blocks_.end()) return nullptr;
+        bytes_ -= size;
+        return blocks_.extract(found).mapped();
+    }
+    void put(void* block, size_t size) {
+        constexpr size_t kMostBytes = size_t{256} << 20;
+        const std::lock_guard lock(mutex_);
+        if (users_ == 0 || bytes_ + size > kMostBytes) {
+            munmap(block, size);
+            return;
+        }
+        blocks_.emplace(size, block);
+        bytes_ += size;
+    }
+
+  private:
+    std::mutex mutex_;
+    int users_ = 0;
+    size_t bytes_ = 0;
+    std::multimap<size_t, void*> blocks_;
+};
+
 /// A block of zeros, or uninitialised. Large blocks are mapped directly, so that they return to the system when they
 /// are freed: malloc keeps freed memory in fragments.
 std::shared_ptr<std::byte> block_of(size_t bytes, bool zero) {
@@ -49,14 +96,19 @@ std::shared_ptr<std::byte> block_of(size_t bytes, bool zero) {
         return {static_cast<std::byte*>(p), [](std::byte* b) { std::free(b); }};
     }
     const size_t room = bytes < kWholeHugePages ? bytes : bytes + kHugePage;
-    void* p = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* p = zero ? nullptr : FreedBlocks::instance().take(room);
+    if (p == nullptr) p = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return nullptr;
     auto* begin = static_cast<std::byte*>(p);
     std::byte* from = begin;
     if (room > bytes) from += (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
-    return {from, [begin, room](std::byte*) { munmap(begin, room); }};
+    return {from, [begin, room](std::byte*) { FreedBlocks::instance().put(begin, room); }};
 }
+
 }  // namespace
+
+ReuseTensorMemory::ReuseTensorMemory() { FreedBlocks::instance().begin(); }
+ReuseTensorMemory::~ReuseTensorMemory() { FreedBlocks::instance().end(); }
 
 Tensor::Tensor(DType dtype, Shape shape, bool zero)
     : dtype_(dtype), shape_(std::move(shape)), count_(element_count(shape_)) {
@@ -74,6 +126,11 @@ Tensor::Tensor(DType dtype, Shape shape, bool zero)
 
 Tensor::Tensor(DType dtype, Shape shape, const void* bytes, std::shared_ptr<const void> owner)
     : dtype_(dtype), shape_(std::move(shape)), count_(element_count(shape_)), data_(std::move(owner), bytes) {}
+
+bool has_huge_pages(const Tensor& t) {
+    return t.bytes() >= kWholeHugePages && reinterpret_cast<uintptr_t>(t.data()) % kHugePage == 0 &&
+           t.bytes() % kHugePage <= t.bytes() / 8;
+}
 
 namespace {
 

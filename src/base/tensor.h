@@ -76,4 +76,17 @@ class Tensor {
     std::shared_ptr<const void> data_;
 };
 
+/// While one exists, blocks of 1 MiB and more that tensors free, up to 256 MiB of them, are used for new tensors of the
+/// same size: the system clears pages that it gives out, which takes longer than writing them once.
+class ReuseTensorMemory {
+  public:
+    ReuseTensorMemory();
+    ~ReuseTensorMemory();
+    ReuseTensorMemory(const ReuseTensorMemory&) = delete;
+    ReuseTensorMemory& operator=(const ReuseTensorMemory&) = delete;
+};
+
+/// Whether at least 7/8 of the bytes are in huge pages of the tensor's own, where the system has them.
+bool has_huge_pages(const Tensor& t);
+
 }  // namespace tilewright

@@ -73,6 +73,36 @@ TEST(Tensor, TooLargeIsARuntimeError) {
     EXPECT_THROW(Tensor(DType::F64, {int64_t{1} << 62}), RuntimeError);  // the bytes would not fit 64 bits
 }
 
+TEST(Tensor, MemoryIsReusedWhileThatIsWanted) {
+    const Shape shape = {int64_t{4} << 20};
+    const auto filled = [&] {
+        Tensor t(DType::U8, shape, false);
+        std::memset(t.mutable_data(), 7, t.bytes());
+        return t.data();
+    };
+    {
+        const ReuseTensorMemory reuse;
+        const void* const first = filled();
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        EXPECT_EQ(Tensor(DType::U8, shape, false).data(), first);
+        EXPECT_NE(Tensor(DType::U8, {int64_t{5} << 20}, false).data(), first) << "another size";
+#endif
+        const Tensor zeros(DType::U8, shape);
+        EXPECT_EQ(zeros.get_int(1000), 0) << "a tensor of zeros has none of the old bytes, like " << first;
+    }
+    filled();
+    EXPECT_EQ(Tensor(DType::U8, shape, false).get_int(1000), 0) << "new pages";
+}
+
+TEST(Tensor, LargeOnesHaveHugePagesOfTheirOwn) {
+    EXPECT_FALSE(has_huge_pages(Tensor(DType::F32, {512, 1024}))) << "2 MiB";
+    EXPECT_FALSE(has_huge_pages(Tensor(DType::F32, {1472, 1024}))) << "5.75 MiB, of which 1.75 are in small pages";
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_TRUE(has_huge_pages(Tensor(DType::F32, {1024, 1024})));
+    EXPECT_TRUE(has_huge_pages(Tensor(DType::F32, {4096, 1024 + 64})));
+#endif
+}
+
 TEST(Tensor, IntegersWrapAsACastWould) {
     EXPECT_EQ(kept(DType::I8, int64_t{200}), -56);
     EXPECT_EQ(kept(DType::U8, int64_t{-1}), 255);

@@ -133,13 +133,7 @@ void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
 
 namespace {
 
-/// Whether the tensor stays in place: large tensors already have their own huge pages (base/tensor.cpp) and padding.
-bool stays(const Tensor& t) {
-    constexpr size_t kLarge = size_t{8} << 20, kHugePage = size_t{2} << 20;
-    return t.bytes() >= kLarge && reinterpret_cast<uintptr_t>(t.data()) % kHugePage == 0;
-}
-
-int64_t room(const Tensor& t) { return stays(t) ? 0 : (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; }
+int64_t room(const Tensor& t) { return has_huge_pages(t) ? 0 : (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; }
 
 /// Bytes of the constants of a plan and of the bodies of its loops and branches.
 int64_t room_of_constants(const Plan& plan) {
@@ -153,7 +147,7 @@ int64_t room_of_constants(const Plan& plan) {
 /// Moves the constants into a block from byte `at` on. Returns the offset after the last one.
 int64_t move_constants(Plan& plan, const std::shared_ptr<Arena>& block, int64_t at) {
     for (auto& [v, t] : plan.program.constants) {
-        if (stays(t)) continue;
+        if (has_huge_pages(t)) continue;
         std::byte* here = block->data() + at;
         std::memcpy(here, t.data(), t.bytes());
         at += room(t);

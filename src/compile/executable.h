@@ -21,7 +21,7 @@ void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code)
 /// Both of the above for the model's plan; for a GPU, its kernels as CUDA C++.
 void generate_code(CompiledModel::Impl& model, const CompileOptions& options);
 
-/// Moves the smaller constants into one block, in huge pages where the system has them: a contraction reads megabytes
+/// Moves constants that have no huge pages (base/tensor.h) into one block, in huge pages where the system has them: a contraction reads megabytes
 /// of weights, and each 4 KiB page costs a TLB miss. The weights of a loop's body stay in a cache of their size only if
 /// they are contiguous.
 void gather_constants(Plan& plan);

@@ -154,7 +154,8 @@ Compilation compile_or_load(const Source& source, PipelineOptions options) {
     Compilation c = source.compile(options);
     const double compiled = now_ms();
     try {
-        if (!c.external_data && source.unchanged()) keep(*cache, key, c, source);
+        const bool fits = c.model->stats().weight_bytes <= cache->most_object_bytes();
+        if (fits && !c.external_data && source.unchanged()) keep(*cache, key, c, source);
     } catch (const std::exception& e) {
         if (options.compile.warn)
             options.compile.warn(fmt::format("the compiled model is not kept for the next time: {}", e.what()));

@@ -1,7 +1,9 @@
 // Transforms constants into their layouts at compile time.
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -45,69 +47,142 @@ void copy_inner(T* to, const T* from, int64_t n, int64_t stride) {
     for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
 }
 
-/// Writes rows [begin, end) of the destination (along its last axis); elements excluded by the conditions stay zero.
-void copy_rows(const Copy& c, std::byte* to, const std::byte* from, int64_t begin, int64_t end) {
-    const size_t rank = c.extents.size();
-    const int64_t inner = rank == 0 ? 1 : c.extents[rank - 1];
-    std::vector<int64_t> at(rank, 0);
-    int64_t rest = begin;
-    for (size_t d = rank < 2 ? 0 : rank - 1; d-- > 0; rest /= c.extents[d]) at[d] = rest % c.extents[d];
-    const int64_t stride = rank == 0 ? 0 : c.source.coefficients[rank - 1];
-    for (int64_t r = begin; r < end; ++r) {
-        int64_t lo = 0, hi = inner;
-        for (const Affine& f : c.conditions) {
-            int64_t base = f.constant;
-            for (size_t d = 0; d + 1 < rank; ++d) base += f.coefficients[d] * at[d];
-            const int64_t k = rank == 0 ? 0 : f.coefficients[rank - 1];
-            if (k == 0) {
-                if (base < 0) hi = 0;
-            } else if (k > 0) {
-                lo = std::max(lo, -floor_div(base, k));
-            } else {
-                hi = std::min(hi, floor_div(base, -k) + 1);
-            }
+/// Interleaves: to[w * i + k] = from[i * across + k * along], k < w. Layouts of matrix instructions have such pairs and
+/// quads.
+template <class T, int kWidth>
+void copy_interleaved(T* to, const T* from, int64_t n, int64_t across, int64_t along) {
+    for (int64_t i = 0; i < n; ++i)
+        for (int k = 0; k < kWidth; ++k) to[i * kWidth + k] = from[i * across + k * along];
+}
+
+/// Copies n x inner elements, whose places in the source are multiples of two strides.
+template <class T>
+void copy_block(std::byte* to, const std::byte* from, int64_t n, int64_t inner, int64_t across, int64_t along) {
+    auto* out = reinterpret_cast<T*>(to);
+    const auto* in = reinterpret_cast<const T*>(from);
+    if (inner == 2) return copy_interleaved<T, 2>(out, in, n, across, along);
+    if (inner == 4) return copy_interleaved<T, 4>(out, in, n, across, along);
+    for (int64_t i = 0; i < n; ++i) copy_inner(out + i * inner, in + i * across, inner, along);
+}
+
+/// Writes the destination in blocks, each of its last two axes; elements excluded by the conditions stay zero. Blocks
+/// are in the order of the destination; those of whole cache lines in the order of the source, whose lines each have
+/// the elements of several blocks.
+class Blocks {
+  public:
+    Blocks(const Copy& c, std::byte* to, const std::byte* from) : c_(c), to_(to), from_(from) {
+        while (c_.extents.size() < 2) {
+            c_.extents.insert(c_.extents.begin(), 1);
+            c_.source.coefficients.insert(c_.source.coefficients.begin(), 0);
+            for (Affine& f : c_.conditions) f.coefficients.insert(f.coefficients.begin(), 0);
         }
-        if (hi > lo) {
-            int64_t offset = c.source.constant;
-            for (size_t d = 0; d + 1 < rank; ++d) offset += c.source.coefficients[d] * at[d];
-            offset += stride * lo;
-            std::byte* out = to + static_cast<size_t>(r * inner + lo) * c.element;
-            const std::byte* in = from + static_cast<size_t>(offset) * c.element;
-            switch (c.element) {
-                case 1:
-                    copy_inner(reinterpret_cast<uint8_t*>(out), reinterpret_cast<const uint8_t*>(in), hi - lo, stride);
-                    break;
-                case 2:
-                    copy_inner(reinterpret_cast<uint16_t*>(out), reinterpret_cast<const uint16_t*>(in), hi - lo,
-                               stride);
-                    break;
-                case 4:
-                    copy_inner(reinterpret_cast<uint32_t*>(out), reinterpret_cast<const uint32_t*>(in), hi - lo,
-                               stride);
-                    break;
-                default:
-                    copy_inner(reinterpret_cast<uint64_t*>(out), reinterpret_cast<const uint64_t*>(in), hi - lo,
-                               stride);
+        outer_ = c_.extents.size() - 2;
+        rows_ = c_.extents[outer_];
+        inner_ = c_.extents[outer_ + 1];
+        axes_.resize(outer_);
+        strides_.resize(outer_);
+        std::iota(axes_.begin(), axes_.end(), size_t{0});
+        int64_t stride = 1;
+        for (size_t d = outer_; d-- > 0; stride *= c_.extents[d]) strides_[d] = stride;
+        count_ = stride;
+        if (bytes() < kLine) return;
+        const std::vector<int64_t>& steps = c_.source.coefficients;
+        std::stable_sort(axes_.begin(), axes_.end(),
+                         [&](size_t a, size_t b) { return std::abs(steps[a]) > std::abs(steps[b]); });
+    }
+
+    int64_t count() const { return count_; }
+    int64_t bytes() const { return rows_ * inner_ * static_cast<int64_t>(c_.element); }
+
+    /// Blocks [begin, end) in their order.
+    void write(int64_t begin, int64_t end) const {
+        std::vector<int64_t> at(outer_, 0);
+        int64_t rest = begin;
+        for (size_t k = outer_; k-- > 0; rest /= c_.extents[axes_[k]]) at[axes_[k]] = rest % c_.extents[axes_[k]];
+        for (int64_t b = begin; b < end; ++b) {
+            block(std::inner_product(at.begin(), at.end(), strides_.begin(), int64_t{0}), at);
+            for (size_t k = outer_; k-- > 0;) {
+                const size_t d = axes_[k];
+                if (++at[d] < c_.extents[d]) break;
+                at[d] = 0;
             }
-        }
-        for (size_t d = rank < 2 ? 0 : rank - 1; d-- > 0;) {
-            if (++at[d] < c.extents[d]) break;
-            at[d] = 0;
         }
     }
-}
+
+  private:
+    static int64_t base_of(const Affine& f, const std::vector<int64_t>& at) {
+        int64_t base = f.constant;
+        for (size_t d = 0; d < at.size(); ++d) base += f.coefficients[d] * at[d];
+        return base;
+    }
+
+    void block(int64_t b, const std::vector<int64_t>& at) const {
+        const int64_t source = base_of(c_.source, at);
+        const bool whole = std::all_of(c_.conditions.begin(), c_.conditions.end(), [&](const Affine& f) {
+            return base_of(f, at) + std::min<int64_t>(0, f.coefficients[outer_] * (rows_ - 1)) +
+                       std::min<int64_t>(0, f.coefficients[outer_ + 1] * (inner_ - 1)) >=
+                   0;
+        });
+        if (whole) {
+            copy_elements(b * rows_ * inner_, source, rows_, inner_);
+            return;
+        }
+        for (int64_t r = 0; r < rows_; ++r) {
+            int64_t lo = 0, hi = inner_;
+            for (const Affine& f : c_.conditions) {
+                const int64_t base = base_of(f, at) + f.coefficients[outer_] * r, k = f.coefficients[outer_ + 1];
+                if (k == 0) {
+                    if (base < 0) hi = 0;
+                } else if (k > 0) {
+                    lo = std::max(lo, -floor_div(base, k));
+                } else {
+                    hi = std::min(hi, floor_div(base, -k) + 1);
+                }
+            }
+            if (hi > lo)
+                copy_elements((b * rows_ + r) * inner_ + lo,
+                              source + c_.source.coefficients[outer_] * r + c_.source.coefficients[outer_ + 1] * lo, 1,
+                              hi - lo);
+        }
+    }
+
+    /// n rows of `inner` elements from element `to` of the destination and element `from` of the source on.
+    void copy_elements(int64_t to, int64_t from, int64_t n, int64_t inner) const {
+        std::byte* out = to_ + static_cast<size_t>(to) * c_.element;
+        const std::byte* in = from_ + static_cast<size_t>(from) * c_.element;
+        const int64_t across = c_.source.coefficients[outer_], along = c_.source.coefficients[outer_ + 1];
+        switch (c_.element) {
+            case 1:
+                return copy_block<uint8_t>(out, in, n, inner, across, along);
+            case 2:
+                return copy_block<uint16_t>(out, in, n, inner, across, along);
+            case 4:
+                return copy_block<uint32_t>(out, in, n, inner, across, along);
+            default:
+                return copy_block<uint64_t>(out, in, n, inner, across, along);
+        }
+    }
+
+    Copy c_;
+    std::byte* to_;
+    const std::byte* from_;
+    static constexpr int64_t kLine = 64;
+    size_t outer_ = 0;
+    std::vector<size_t> axes_;      ///< all but the last two; those of `write`'s outer loops first
+    std::vector<int64_t> strides_;  ///< of the axes, in blocks of the destination
+    int64_t count_ = 1;
+    int64_t rows_ = 1, inner_ = 1;  ///< extents of the last two axes
+};
 
 void run_copy(const Copy& c, std::byte* to, const std::byte* from) {
     constexpr int64_t kPieceBytes = int64_t{1} << 20;
-    const size_t rank = c.extents.size();
-    int64_t rows = 1;
-    for (size_t d = 0; d + 1 < rank; ++d) rows *= c.extents[d];
-    const int64_t row_bytes = (rank == 0 ? 1 : c.extents[rank - 1]) * static_cast<int64_t>(c.element);
-    if (rows == 0 || row_bytes == 0) return;
-    const int64_t piece = std::max<int64_t>(1, kPieceBytes / row_bytes), pieces = (rows + piece - 1) / piece;
+    const Blocks blocks(c, to, from);
+    const int64_t count = blocks.count(), bytes = blocks.bytes();
+    if (count == 0 || bytes == 0) return;
+    const int64_t piece = std::max<int64_t>(1, kPieceBytes / bytes), pieces = (count + piece - 1) / piece;
     parallel_for(static_cast<size_t>(pieces), [&](size_t k) {
         const int64_t begin = static_cast<int64_t>(k) * piece;
-        copy_rows(c, to, from, begin, std::min(rows, begin + piece));
+        blocks.write(begin, std::min(count, begin + piece));
     });
 }
 
@@ -183,7 +258,7 @@ Tensor to_physical(const Layout& layout, const Tensor& logical) {
     const std::vector<Expr> shape(logical.shape().begin(), logical.shape().end());
     const Shape physical = constant_shape(physical_shape(layout, shape));
     const LogicalIndex from = logical_index(layout, shape, axes(physical.size()));
-    Tensor out(logical.dtype(), physical);
+    Tensor out(logical.dtype(), physical, !from.valid.empty());
     copy(physical, flat(shape, from.index), from.valid, byte_size(logical.dtype()),
          static_cast<std::byte*>(out.mutable_data()), static_cast<const std::byte*>(logical.data()));
     return out;
@@ -195,7 +270,7 @@ Tensor to_logical(const Layout& layout, const Tensor& physical, const Shape& sha
     const std::vector<Expr> memory = physical_shape(layout, dims);
     TW_CHECK(constant_shape(memory) == physical.shape());
     const std::vector<Expr> at = physical_index(layout, dims, axes(shape.size()));
-    Tensor out(physical.dtype(), shape);
+    Tensor out(physical.dtype(), shape, false);
     copy(shape, flat(memory, at), {}, byte_size(physical.dtype()), static_cast<std::byte*>(out.mutable_data()),
          static_cast<const std::byte*>(physical.data()));
     return out;

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "base/parallel.h"
@@ -191,37 +191,42 @@ Expr right_term(Expr p, int terms) {
     return max(2 - min(p, 1) - max(p - 2, 0), 0);
 }
 
-constexpr uint32_t kMagnitude = 0x7FFFFFFF;
-constexpr uint32_t kMostRounded = 0x7F7F7FFF;  ///< the bits of the largest number that bf16 rounds to a finite one
-
 /// As bfloat16_to_float(float_to_bfloat16(x)) of a number that does not overflow, without a call.
 inline uint32_t rounded_bits(uint32_t bits) { return (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000U; }
 
-/// The terms of n numbers: n first terms, n second ones, ...
-void split_run(const float* x, uint16_t* y, int64_t n, int terms) {
-    for (int64_t i = 0; i < n; ++i) {
-        float rest = x[i];
-        for (int k = 0; k < terms; ++k) {
-            const uint32_t term = rounded_bits(std::bit_cast<uint32_t>(rest));
-            y[k * n + i] = static_cast<uint16_t>(term >> 16);
-            rest -= std::bit_cast<float>(term);
+/// The terms of kVector numbers; the k-th ones are n numbers apart. The sign of an element of `seen` becomes 1 if bf16
+/// would round a number to infinity, or if it is not finite.
+constexpr int64_t kVector = 16;
+inline void split_vector(const float* x, uint16_t* y, int64_t n, int terms, uint32_t* seen) {
+    float rest[kVector];
+    std::memcpy(rest, x, sizeof(rest));
+    constexpr uint32_t kMagnitude = 0x7FFFFFFF, kMostRounded = 0x7F7F7FFF;
+    for (int64_t i = 0; i < kVector; ++i)
+        seen[i] |= (std::bit_cast<uint32_t>(rest[i]) & kMagnitude) + (kMagnitude - kMostRounded);
+    for (int k = 0; k < terms; ++k) {
+        uint16_t upper[kVector];
+        for (int64_t i = 0; i < kVector; ++i) {
+            const uint32_t term = rounded_bits(std::bit_cast<uint32_t>(rest[i]));
+            upper[i] = static_cast<uint16_t>(term >> 16);
+            rest[i] -= std::bit_cast<float>(term);
         }
+        std::memcpy(y + k * n, upper, sizeof(upper));
     }
 }
 
-/// Whether every element of an f32 tensor has a finite first term.
-bool has_terms(const Tensor& t) {
-    const auto* x = reinterpret_cast<const float*>(t.data());
-    constexpr int64_t kRun = 1 << 16;
-    std::atomic<bool> finite = true;
-    parallel_for(static_cast<size_t>((t.count() + kRun - 1) / kRun), [&](size_t run) {
-        const auto first = static_cast<int64_t>(run) * kRun;
-        uint32_t most = 0;
-        for (int64_t i = first; i < std::min(t.count(), first + kRun); ++i)
-            most = std::max(most, std::bit_cast<uint32_t>(x[i]) & kMagnitude);
-        if (most > kMostRounded) finite = false;
-    });
-    return finite;
+/// The terms of n numbers: n first terms, n second ones, ... False: bf16 has no finite first term of one of them.
+bool split_run(const float* x, uint16_t* y, int64_t n, int terms) {
+    uint32_t seen[kVector] = {};
+    int64_t i = 0;
+    for (; i + kVector <= n; i += kVector) split_vector(x + i, y + i, n, terms, seen);
+    if (i < n) {
+        float last[kVector] = {};
+        uint16_t split[3 * kVector];
+        std::copy(x + i, x + n, last);
+        split_vector(last, split, kVector, terms, seen);
+        for (int k = 0; k < terms; ++k) std::copy(split + k * kVector, split + k * kVector + (n - i), y + k * n + i);
+    }
+    return std::none_of(seen, seen + kVector, [](uint32_t s) { return s >> 31 != 0; });
 }
 
 class Splitter {
@@ -231,16 +236,18 @@ class Splitter {
 
     Program run(const Target& target, const std::map<std::string, DimRange>& ranges, SplitOperands& report) {
         const std::map<PrimitiveId, TermProduct> chosen = choose(target, ranges);
+        for (const ValueId v : p_.outputs) ++readers_[v];
+        for (const Primitive& p : p_.primitives)
+            for (const ValueId v : p.inputs()) ++readers_[v];
         for (const PrimitiveId id : p_.primitives.ids()) {
             Primitive p = std::move(p_.primitives[id]);
-            if (const auto product = chosen.find(id); product != chosen.end()) split(p, product->second);
+            if (const auto product = chosen.find(id); product != chosen.end() && split(p, product->second))
+                ++report.products;
             all_.push_back(std::move(p));
         }
-        report.products = chosen.size();
         report.constants = constants_;
-        report.values = split_.size() - constants_;
+        report.values = values_;
         p_.primitives = std::move(all_);
-        drop_unread();
         return std::move(p_);
     }
 
@@ -261,24 +268,20 @@ class Splitter {
         std::erase_if(chosen, [&](const auto& c) {
             return !costs.pays(*p_.primitives[c.first].expr(), c.second, readers.at(read(c.first, c.second)));
         });
-        std::map<ValueId, bool> finite;
-        std::erase_if(chosen, [&](const auto& c) {
-            const ValueId weights = p_.primitives[c.first].expr()->accesses[c.second.slots.weights].value;
-            const auto [known, is_new] = finite.try_emplace(weights, true);
-            if (is_new && p_.unread.count(weights) == 0) known->second = has_terms(p_.constants.at(weights));
-            return !known->second;
-        });
         return chosen;
     }
 
-    void split(Primitive& p, const TermProduct& product) {
+    /// False: the product stays, since its weights have no finite terms.
+    bool split(Primitive& p, const TermProduct& product) {
         TensorExpr e = with_pairs(*p.expr(), product);
         const size_t block = product.sum, pair = block + 1, inner = block + 2;
-        for (const bool weights : {false, true}) {
+        for (const bool weights : {true, false}) {
             const SplitDimension& at = weights ? product.weights : product.data;
             Access& a = e.accesses[weights ? product.slots.weights : product.slots.data];
             const std::map<size_t, Span>& padded = weights ? kNone : product.padded;
-            a.value = terms_of_value({a.value, at.dim, product.step, padded}, p);
+            const auto terms = terms_of_value({a.value, at.dim, product.step, padded}, p);
+            if (!terms) return false;
+            a.value = *terms;
             for (const auto& [d, span] : padded) a.index[d] = a.index[d] - span.first;
             a.valid.clear();
             const Expr first = substitute_sum(at.block, product) + axis(block);
@@ -287,7 +290,12 @@ class Splitter {
             *here = first;
             a.index.insert(here + 1, {term, Expr(axis(inner))});
         }
+        const ValueId weights = p.expr()->accesses[product.slots.weights].value;
         p.kind = tidy(e);
+        const std::vector<ValueId> reads = p.inputs();
+        if (std::find(reads.begin(), reads.end(), weights) == reads.end() && --readers_[weights] == 0)
+            p_.constants.erase(weights);
+        return true;
     }
 
     /// The sum's axis r becomes three, r / step, the pair, and r % step.
@@ -335,27 +343,36 @@ class Splitter {
         return shape;
     }
 
-    ValueId terms_of_value(const Key& key, const Primitive& reader) {
+    /// nullopt: a constant that has no finite terms.
+    std::optional<ValueId> terms_of_value(const Key& key, const Primitive& reader) {
         const auto [known, is_new] = split_.try_emplace(key);
         if (!is_new) return known->second;
+        const bool constant = p_.is_constant(key.of);
+        const auto unread = p_.unread.find(key.of);
+        Tensor contents;
+        if (constant) {
+            auto terms = constant_terms(p_.constants.at(key.of), key.dim, key.step, unread == p_.unread.end());
+            if (!terms) return std::nullopt;
+            contents = std::move(*terms);
+        }
         Value value = p_.values[key.of];
-        value.name += fmt::format(".terms{}", split_.size());
+        value.name += fmt::format(".terms{}", constants_ + values_);
         value.dtype = DType::BF16;
         value.shape = split_shape(key);
-        known->second = p_.values.push_back(std::move(value));
-        if (p_.is_constant(key.of)) {
-            const auto unread = p_.unread.find(key.of);
-            if (unread != p_.unread.end()) p_.unread.emplace(known->second, unread->second);
-            p_.constants.emplace(known->second,
-                                 constant_terms(p_.constants.at(key.of), key.dim, key.step, unread == p_.unread.end()));
+        const ValueId terms = p_.values.push_back(std::move(value));
+        known->second = terms;
+        if (constant) {
+            if (unread != p_.unread.end()) p_.unread.emplace(terms, unread->second);
+            p_.constants.emplace(terms, std::move(contents));
             ++constants_;
         } else {
-            all_.push_back(splitting(key, known->second, reader));
+            all_.push_back(splitting(key, terms, reader));
+            ++values_;
         }
-        return known->second;
+        return terms;
     }
 
-    Tensor constant_terms(const Tensor& from, size_t dim, int64_t step, bool contents) const {
+    std::optional<Tensor> constant_terms(const Tensor& from, size_t dim, int64_t step, bool contents) const {
         Shape shape = from.shape();
         int64_t inner = step, blocks = 1;
         for (size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
@@ -368,10 +385,12 @@ class Splitter {
         if (!contents) return to;
         const auto* x = reinterpret_cast<const float*>(from.data());
         auto* y = reinterpret_cast<uint16_t*>(to.mutable_data());
+        std::atomic<bool> finite = true;
         parallel_for(static_cast<size_t>(blocks), [&](size_t b) {
             const auto first = static_cast<int64_t>(b) * inner;
-            split_run(x + first, y + first * terms_, inner, terms_);
+            if (!split_run(x + first, y + first * terms_, inner, terms_)) finite = false;
         });
+        if (!finite) return std::nullopt;
         return to;
     }
 
@@ -421,19 +440,12 @@ class Splitter {
         return p;
     }
 
-    /// Constants that only products have read.
-    void drop_unread() {
-        std::set<ValueId> used(p_.outputs.begin(), p_.outputs.end());
-        for (const Primitive& p : p_.primitives)
-            for (const ValueId v : p.inputs()) used.insert(v);
-        std::erase_if(p_.constants, [&](const auto& c) { return used.count(c.first) == 0; });
-    }
-
     Program p_;
     const int terms_;
     const F32Products& keep_;
-    std::map<Key, ValueId> split_;
-    size_t constants_ = 0;
+    std::map<ValueId, size_t> readers_;  ///< primitives and outputs
+    std::map<Key, std::optional<ValueId>> split_;
+    size_t constants_ = 0, values_ = 0;
     IndexVector<PrimitiveId, Primitive> all_;
 };
 

@@ -72,6 +72,18 @@ TEST(SplitOperands, MakesThreeTermsOfBothOperandsAndSixProducts) {
     EXPECT_GT(off, 0) << "pairs of the smallest terms are dropped";
 }
 
+TEST(SplitOperands, SumsAreStepsOfSixteenToThirtyTwoProducts) {
+    // 20 blocks of 26 x 263 weights, no multiple of 16.
+    const Program p = parsed(R"TW(  input x: f32[64, 520]
+  input w: f32[520, 263]
+  y: f32[64, 263] = [64, 263] sum(i2 < 520) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y Op
+  output y
+)TW");
+    const Program terms = split(p);
+    EXPECT_THAT(print(terms), HasSubstr("bf16[20, 3, 26, 263]"));
+    EXPECT_LT(difference(p, terms), 0x1p-23);
+}
+
 TEST(SplitOperands, MakesTwoTermsAndThreeProductsWhere16BitsSuffice) {
     const Program p = parsed(kProduct), terms = split(p, 2);
     EXPECT_THAT(print(terms), AllOf(HasSubstr("bf16[64, 9, 2, 32]"), HasSubstr("i3 < 3, i4 < 32)")));

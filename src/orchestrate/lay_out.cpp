@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/tensor.h"
 #include "orchestrate/layouts.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
@@ -314,6 +315,7 @@ class LayOut {
 
 Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents,
                 Precision precision) {
+    const ReuseTensorMemory reuse;  // of packed constants for the next ones
     return LayOut(std::move(original), chosen, target, contents, precision).run();
 }
 
