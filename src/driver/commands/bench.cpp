@@ -12,6 +12,7 @@
 #include "cost/estimate.h"
 #include "cost/target.h"
 #include "driver/commands.h"
+#include "driver/commands/bench_estimates.h"
 #include "driver/commands/common.h"
 #include "driver/decode.h"
 #include "driver/files.h"
@@ -34,6 +35,7 @@ struct BenchOptions {
     int kernels = 0;
     int decode = 0;
     int64_t prompt = 128;
+    std::vector<std::string> estimates;
 };
 
 double percentile(const std::vector<double>& sorted, double p) {
@@ -231,6 +233,7 @@ int bench_decoding(BenchOptions o) {
 
 int command_bench(const BenchOptions& o) {
     if (!o.json.empty()) check_writable(o.json);
+    if (!o.estimates.empty()) return bench_estimates(o.model, o.data, o.estimates, o.json);
     if (o.decode > 0) return bench_decoding(o);
     const Compilation c = compile(o.model, o.data, false);
     std::map<std::string, int64_t> assumed;
@@ -315,6 +318,11 @@ void add_bench_command(CLI::App& app, int& status) {
     c->add_option("--trace", o->trace, "write the steps of one run as a Chrome trace");
     c->add_option("--kernels", o->kernels, "print the N kernels with the longest times, with their limits")
         ->check(CLI::Range(0, 100000));
+    CLI::Option* model = c->get_option("model");
+    c->add_option("--estimates", o->estimates,
+                  "instead: how far the cost model is from the times of kernels, by kind, for several models")
+        ->excludes(model);
+    model->required(false);
     CLI::Option* decode =
         c->add_option(
              "--decode", o->decode,
@@ -332,14 +340,21 @@ void add_bench_command(CLI::App& app, int& status) {
         "with --kernels by_kernel (a list: kernel, name, calls, us, flops, bytes, limit_us).\n"
         "With --decode: prompt, first_token_ms, prompt_tokens_per_s, token_ms (as latency_ms), decode_tokens_per_s, "
         "bytes_per_token\n"
-        "(weights and cache), gbps, read_gbps (of memory, in the same run), cache_bytes, counts, tokens.\n\n"
+        "(weights and cache), gbps, read_gbps (of memory, in the same run), cache_bytes, counts, tokens.\n"
+        "With --estimates: kinds (kind, kernels, measured_us, correlation of logarithms, error (geometric), bias, "
+        "worst), kernels\n"
+        "(kind, name, estimated_us, measured_us, model).\n\n"
         "Examples:\n"
         "  tilewright bench model.onnx --threads 2 --iterations 100 --json out.json\n"
         "  tilewright bench model.onnx --kernels 20    (the slowest kernels)\n"
         "  tilewright bench decoder.onnx --prompt 128 --decode 32    (tokens a second)\n"
+        "  tilewright bench --estimates *.onnx --threads 1    (is the cost model right on this machine?)\n"
         "  tilewright bench model.onnx --target cuda --precision tf32\n"
         "  tilewright bench model.onnx --dim batch=8 --trace trace.json    (open it in Perfetto)");
-    c->callback([o, &status] { status = command_bench(*o); });
+    c->callback([o, model, &status] {
+        if (o->estimates.empty() && model->count() == 0) throw CLI::RequiredError("model");
+        status = command_bench(*o);
+    });
 }
 
 }  // namespace tilewright
