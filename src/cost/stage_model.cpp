@@ -70,6 +70,12 @@ int64_t IndexReach::over(std::span<const int64_t> tile) const {
     return sum;
 }
 
+bool IndexReach::has_choice() const {
+    return std::any_of(products_.begin(), products_.end(), [](const Product& p) {
+        return std::any_of(p.factors.begin(), p.factors.end(), [](const Factor& f) { return f.kind == Kind::Either; });
+    });
+}
+
 std::vector<std::pair<int64_t, IndexReach>> IndexReach::summands() const {
     std::vector<std::pair<int64_t, IndexReach>> out;
     for (const Product& p : products_) {
@@ -95,12 +101,14 @@ Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) 
     for (size_t k = 0; k < o.parts.size();) {
         // Terms of equal stride overlap: 14 pixels and 3 points of a window span 16.
         const auto stride = static_cast<double>(o.parts[k].stride);
-        double count = 1;
+        double count = 1, most = 0;
         bool picked = false;
         for (; k < o.parts.size() && static_cast<double>(o.parts[k].stride) == stride; ++k) {
             picked = picked || o.parts[k].picked;
             count += static_cast<double>(o.parts[k].reach.over(tile));
+            most = std::max(most, o.parts[k].most);
         }
+        count = std::min(count, most);
         if (picked) count = std::min(count, picks);
         if (count <= 1) continue;
         if (!picked && r.number == 1 && stride < r.length + static_cast<double>(gap))
@@ -344,9 +352,14 @@ class Builder {
         env.loads = loads;
         env.names = &names;
         int64_t stride = 1;
-        for (size_t d = index.size(); d-- > 0; stride *= o.extents[d])
-            for (auto& [coefficient, reach] : IndexReach(index[d], o.extents[d] - 1).summands())
+        for (size_t d = index.size(); d-- > 0; stride *= o.extents[d]) {
+            const IndexReach all(index[d], o.extents[d] - 1);
+            for (auto& [coefficient, reach] : all.summands()) {
                 o.parts.push_back({stride * coefficient, reach, reach.over(single) > 0});
+                if (all.has_choice() && coefficient > 0)
+                    o.parts.back().most = static_cast<double>((o.extents[d] - 1) / coefficient + 1);
+            }
+        }
         std::stable_sort(o.parts.begin(), o.parts.end(),
                          [](const auto& a, const auto& b) { return a.stride < b.stride; });
         const auto offset = [&] {

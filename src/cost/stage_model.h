@@ -3,6 +3,7 @@
 // once per stage and evaluated thousands of times during schedule construction.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -24,6 +25,9 @@ class IndexReach {
     int64_t over(std::span<const int64_t> tile) const;
     /// The summands of the index: the absolute coefficient of each, and the range of what it multiplies.
     std::vector<std::pair<int64_t, IndexReach>> summands() const;
+    /// A summand is a minimum or maximum: ranges of summands may exclude each other, as those of min(i, 2) + max(i - 3,
+    /// 0).
+    bool has_choice() const;
 
   private:
     enum class Kind : uint8_t { Axis, Div, Mod, Either, Constant };
@@ -49,6 +53,9 @@ struct OperandModel {
         int64_t stride = 0;
         IndexReach reach;
         bool picked = false;  ///< data-dependent: depends on an index that is read from a tensor
+        /// Places that the summands with this stride have together: those of the dimension, if they may exclude each
+        /// other.
+        double most = std::numeric_limits<double>::infinity();
     };
     std::vector<Part> parts;
     std::vector<int64_t> extents;  ///< of the tensor, per dimension

@@ -145,6 +145,18 @@ TEST(OperandModel, bytes_are_whole_cache_lines) {
     EXPECT_EQ(bytes(100, 100), 40000);
 }
 
+TEST(OperandModel, minima_and_maxima_move_over_their_dimension_at_most) {
+    // The terms of six pairs: 0 0 1 1 2 0. Ranges of its minima and maxima add up to 15.
+    const StageModel m = stage_model(parse_program(R"(program t {
+  input a: f32[3, 32]
+  b: f32[6, 32] = [6, 32] neg(@0) where @0 = a[min(min(max(i0 - 1, 0), 1) + max(i0 - 3, 0), min(2, 10 - 2 * i0)), i1]
+  output b
+})"),
+                                     PrimitiveId(0));
+    EXPECT_EQ(m.operands[0].bytes(std::vector<int64_t>{6, 32}), 3 * 32 * 4);
+    EXPECT_EQ(m.operands[0].bytes(std::vector<int64_t>{1, 32}), 32 * 4);
+}
+
 TEST(OperandModel, pages_are_those_that_runs_lie_in) {
     const StageModel m = stage_model(parse_program(R"(program t {
   input a: f32[64, 1024]

@@ -1,6 +1,7 @@
 // Dead code elimination, common subexpressions, constant folding: on texts, and on random programs against the
 // interpreter.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -27,6 +28,20 @@ class NotZero final : public OpaqueOp {
     }
 };
 
+/// The quotients and the remainders of a vector's elements by 10.
+class ByTen final : public OpaqueOp {
+  public:
+    std::string print() const override { return "ByTen"; }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const int64_t shape[] = {inputs[0].count()};
+        const TensorView quotients = outputs.allocate(0, shape), remainders = outputs.allocate(1, shape);
+        for (int64_t i = 0; i < shape[0]; ++i) {
+            quotients.as<int64_t>()[i] = inputs[0].as<int64_t>()[i] / 10;
+            remainders.as<int64_t>()[i] = inputs[0].as<int64_t>()[i] % 10;
+        }
+    }
+};
+
 class Dice final : public OpaqueOp {
   public:
     std::string print() const override { return "Dice"; }
@@ -40,6 +55,7 @@ Program parse_dice(std::string_view text) {
     const Program p = parse_program(text, [](std::string_view name) -> std::shared_ptr<const OpaqueOp> {
         if (name == "NotZero") return std::make_shared<NotZero>();
         if (name == "Dice") return std::make_shared<Dice>();
+        if (name == "ByTen") return std::make_shared<ByTen>();
         return nullptr;
     });
     EXPECT_EQ(verify(p), std::vector<std::string>()) << text;
@@ -327,6 +343,33 @@ TEST(FoldConstants, opaque_operators_run_and_bind_their_symbols) {
   input a: f32[9]
   const b: i64[2] = {3, 2}
   x: f32[2] = [2] @1 where @0 = b[i0], @1 = a[@0 % 9]
+  output x
+}
+)");
+}
+
+TEST(FoldConstants, an_output_of_two_that_nothing_reads_is_no_constant) {
+    const auto folded = [](const char* read) {
+        return print(fold_constants(parse_dice(fmt::format(R"(program t {{
+  input a: i64[2]
+  const k: i64[2] = {{37, 25}}
+  q: i64[2], r: i64[2] = opaque ByTen(k)
+  x: i64[2] = [2] add(@0, @1) where @0 = a[i0], @1 = {}[i0]
+  output x
+}})",
+                                                           read))));
+    };
+    EXPECT_EQ(folded("r"), R"(program t {
+  input a: i64[2]
+  const r: i64[2] = {7, 5}
+  x: i64[2] = [2] add(@0, @1) where @0 = a[i0], @1 = r[i0]
+  output x
+}
+)");
+    EXPECT_EQ(folded("q"), R"(program t {
+  input a: i64[2]
+  const q: i64[2] = {3, 2}
+  x: i64[2] = [2] add(@0, @1) where @0 = a[i0], @1 = q[i0]
   output x
 }
 )");
