@@ -49,7 +49,7 @@ Kernels differ from bench/replay.txt.
   the suite's models) writes bench/replay.txt; say in the commit's message which kernels change and why.
 """
 
-# Two machines as `tilewright info --json` describes them: 2 cores at 3.5 GHz with typical rates.
+# Machines as `tilewright info --json` describes them: 2 cores at 3.5 GHz with typical rates.
 MACHINES = ROOT / "bench" / "machines"
 # name -> options of `tilewright dump`, and the machine. Every pair of values of ISA, orchestrator and threads occurs.
 CONFIGURATIONS = {
@@ -57,12 +57,15 @@ CONFIGURATIONS = {
     "avx512 optimal 2": ("avx512", ["--orchestrate", "optimal", "--threads", "2"]),
     "avx2 greedy 2": ("avx2", ["--orchestrate", "greedy", "--threads", "2"]),
     "avx2 optimal 1": ("avx2", ["--orchestrate", "optimal", "--threads", "1"]),
+    "amx greedy 1": ("amx", ["--orchestrate", "greedy", "--threads", "1"]),
+    "amx bf16 2": ("amx", ["--precision", "bf16", "--threads", "2"]),
     "sm_90a f16": ("avx512", ["--target", "cuda:sm_90a", "--precision", "f16", "--threads", "1"]),
     "sm_80 f32": ("avx512", ["--target", "cuda:sm_80", "--threads", "1"]),
 }
 # The configurations for each kind of model: a few minutes in total.
 KINDS = {"op": list(CONFIGURATIONS),
-         "zoo": ["avx512 greedy 1", "avx512 optimal 2", "avx2 greedy 2", "avx2 optimal 1", "sm_90a f16"],
+         "zoo": ["avx512 greedy 1", "avx512 optimal 2", "avx2 greedy 2", "avx2 optimal 1", "amx greedy 1", "amx bf16 2",
+                 "sm_90a f16"],
          "dynamic": ["avx512 greedy 1"],
          "suite": ["avx512 optimal 2", "avx2 greedy 2"]}
 # Binary programs are solved to optimality: a plan at a time limit depends on the machine.
