@@ -225,7 +225,7 @@ class Operator {
         tilewright_error* error = nullptr;
         const tilewright_status status = tilewright_operator_create(&d, &made, &error);
         detail::check(status, error);
-        kept.release();
+        static_cast<void>(kept.release());  // `made` owns it
         handle_.reset(made, tilewright_operator_free);
     }
     const tilewright_operator* handle() const { return handle_.get(); }

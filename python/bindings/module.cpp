@@ -147,7 +147,7 @@ void bind_options(nb::module_& m) {
 #undef TW_FIELD
         .def("set_operators", [](CompileOptions& o, const nb::list& all) { o.options.operators = operators_of(all); })
         .def("add_functions",
-             [](CompileOptions& o, const std::string& path, nb::bytes bytes) {
+             [](CompileOptions& o, const std::string& path, const nb::bytes& bytes) {
                  o.options.function_libraries.push_back({path, std::string(bytes.c_str(), bytes.size())});
              })
         .def_prop_rw(

@@ -176,7 +176,7 @@ void bind_operators(nb::module_& m) {
     arithmetic("div", &tw::Call::div);
     arithmetic("min", &tw::Call::min);
     arithmetic("max", &tw::Call::max);
-    nb::class_<tw::Operator>(m, "Operator");
+    nb::class_<tw::Operator>(m, "Operator");  // NOLINT(bugprone-unused-raii): the constructor adds it to the module
     m.def("make_operator", &make, nb::arg("domain"), nb::arg("name"), nb::arg("version"), nb::arg("least_inputs"),
           nb::arg("most_inputs"), nb::arg("most_outputs"), nb::arg("varies"), nb::arg("infer").none(),
           nb::arg("compute"));

@@ -181,7 +181,7 @@ std::shared_ptr<const Source> source_of(const std::string& path, const std::stri
     auto s = std::make_shared<Source>();
     s->hash = hash;
     s->file = !hash.empty();
-    s->compile = [path, open_file](const PipelineOptions& o) { return compile_model(path, o); };
+    s->compile = [path, open_file = std::move(open_file)](const PipelineOptions& o) { return compile_model(path, o); };
     s->unchanged = [path, hash] { return hash_of_file(path) == hash; };
     s->lasting = [path, hash] {  // held open, so that it may be removed
         auto file = std::make_shared<const Descriptor>(open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -295,7 +295,8 @@ Program reference_of(State& s) {
 void guard_winograd(State& s, const PipelineOptions& options) {
     s.program = tilewright::guard_winograd(std::move(s.program), s.lowered);
     if (!falls_back(s.program)) return;
-    s.out->make_fallback = options.strict ? options.strict : strict_model(std::move(s.lowered), options);
+    s.out->make_fallback = options.strict;
+    if (!options.strict) s.out->make_fallback = strict_model(std::move(s.lowered), options);
 }
 
 /// Tensors of bf16 are read as they are by matrix instructions.

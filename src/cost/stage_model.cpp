@@ -356,8 +356,9 @@ class Builder {
             const IndexReach all(index[d], o.extents[d] - 1);
             for (auto& [coefficient, reach] : all.summands()) {
                 o.parts.push_back({stride * coefficient, reach, reach.over(single) > 0});
-                if (all.has_choice() && coefficient > 0)
-                    o.parts.back().most = static_cast<double>((o.extents[d] - 1) / coefficient + 1);
+                if (!all.has_choice() || coefficient == 0) continue;
+                const int64_t places = (o.extents[d] - 1) / coefficient + 1;
+                o.parts.back().most = static_cast<double>(places);
             }
         }
         std::stable_sort(o.parts.begin(), o.parts.end(),

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 
 #include "base/code_cache.h"
@@ -94,15 +95,16 @@ class Schedules {
     const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known,
                                           double replaces);
     /// Entries stay where they are, and are never changed.
-    template <class Map>
-    const typename Map::mapped_type* found(const Map& map, const std::string& key) {
+    template <class Entry>
+    const Entry* found(const std::unordered_map<std::string, Entry>& map, const std::string& key) {
         const std::lock_guard lock(mutex_);
         const auto it = map.find(key);
         return it == map.end() ? nullptr : &it->second;
     }
     /// The entry of the first thread that added one.
-    template <class Map>
-    const typename Map::mapped_type& added(Map& map, std::string key, typename Map::mapped_type entry) {
+    template <class Entry>
+    const Entry& added(std::unordered_map<std::string, Entry>& map, std::string key,
+                       std::type_identity_t<Entry> entry) {
         const std::lock_guard lock(mutex_);
         return map.emplace(std::move(key), std::move(entry)).first->second;
     }
