@@ -65,17 +65,16 @@ void copy_block(std::byte* to, const std::byte* from, int64_t n, int64_t inner, 
     for (int64_t i = 0; i < n; ++i) copy_inner(out + i * inner, in + i * across, inner, along);
 }
 
-/// Writes the destination in blocks, each of its last two axes; elements excluded by the conditions stay zero. Blocks
-/// are in the order of the destination; those of whole cache lines in the order of the source, whose lines each have
-/// the elements of several blocks.
+/// Writes the destination in blocks, each of its last two axes, or of the last one if that were more than kMostBytes;
+/// elements excluded by the conditions stay zero. Blocks are in the order of the destination; those of whole cache
+/// lines in the order of the source, whose lines each have the elements of several blocks.
 class Blocks {
   public:
     Blocks(const Copy& c, std::byte* to, const std::byte* from) : c_(c), to_(to), from_(from) {
-        while (c_.extents.size() < 2) {
-            c_.extents.insert(c_.extents.begin(), 1);
-            c_.source.coefficients.insert(c_.source.coefficients.begin(), 0);
-            for (Affine& f : c_.conditions) f.coefficients.insert(f.coefficients.begin(), 0);
-        }
+        while (c_.extents.size() < 2) insert_axis(0);
+        if (const size_t last = c_.extents.size() - 1;
+            c_.extents[last - 1] * c_.extents[last] * static_cast<int64_t>(c_.element) > kMostBytes)
+            insert_axis(last);
         outer_ = c_.extents.size() - 2;
         rows_ = c_.extents[outer_];
         inner_ = c_.extents[outer_ + 1];
@@ -110,6 +109,14 @@ class Blocks {
     }
 
   private:
+    /// An axis of one point.
+    void insert_axis(size_t at) {
+        const auto d = static_cast<std::ptrdiff_t>(at);
+        c_.extents.insert(c_.extents.begin() + d, 1);
+        c_.source.coefficients.insert(c_.source.coefficients.begin() + d, 0);
+        for (Affine& f : c_.conditions) f.coefficients.insert(f.coefficients.begin() + d, 0);
+    }
+
     static int64_t base_of(const Affine& f, const std::vector<int64_t>& at) {
         int64_t base = f.constant;
         for (size_t d = 0; d < at.size(); ++d) base += f.coefficients[d] * at[d];
@@ -166,7 +173,7 @@ class Blocks {
     Copy c_;
     std::byte* to_;
     const std::byte* from_;
-    static constexpr int64_t kLine = 64;
+    static constexpr int64_t kLine = 64, kMostBytes = 64 << 10;
     size_t outer_ = 0;
     std::vector<size_t> axes_;      ///< all but the last two; those of `write`'s outer loops first
     std::vector<int64_t> strides_;  ///< of the axes, in blocks of the destination
