@@ -93,7 +93,7 @@ class PlanTuning {
         for (auto& [key, task] : tasks_) task.initial_calls = task.calls;
         if (database_) earlier_ = find_tuned_plan(*database_, given_.key);
         rounds();
-        compare(initial, std::move(kernels));
+        compare(initial, kernels);
         report_.seconds = seconds();
         return std::move(report_);
     }
@@ -293,7 +293,7 @@ class PlanTuning {
     }
 
     /// Compares the default plan and the tuned one by whole runs, and uses the better one. `kernels`: of the former.
-    void compare(const PlannedKernels& initial, KernelSet kernels) {
+    void compare(const PlannedKernels& initial, const KernelSet& kernels) {
         const std::string of_initial = plan_hash(initial.plan, kernels);
         TunedPlan found;
         found.schedules = *tuned();

@@ -43,7 +43,7 @@ std::string text_of(const TuningState& s) {
     if (s.kernel.empty()) return "whole runs";
     std::string text = fmt::format("{} ({} candidates", s.kernel.substr(0, 40), s.tried);
     if (s.initial > 0) text += fmt::format("; {:.1f} us, by default {:.1f}", 1e6 * s.best, 1e6 * s.initial);
-    text += ")";
+    text += ')';
     if (s.seconds_left > 0) text += fmt::format(", {:.0f} s left", std::ceil(s.seconds_left));
     return text;
 }
