@@ -47,12 +47,12 @@ std::optional<size_t> next_kernel(const std::vector<KernelProgress>& kernels) {
 
 TuningBudget parse_tuning_budget(std::string_view text) {
     const auto refuse = [&] {
-        throw OptionError(fmt::format("{} is no budget", quoted_name(std::string(text))),
+        throw OptionError(fmt::format("{} is no budget", quoted_name(text)),
                           "give a number of candidates (1000) or a time (90s, 10m, 1.5h)");
     };
-    const char* const end = text.data() + text.size();
+    const char *const begin = text.data(), *const end = begin + text.size();
     double number = 0;
-    const auto [unit, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+    const auto [unit, error] = std::from_chars(begin, end, number, std::chars_format::fixed);
     if (error != std::errc() || !(number > 0) || !std::isfinite(number)) refuse();
     TuningBudget budget;
     const std::string_view rest(unit, static_cast<size_t>(end - unit));
