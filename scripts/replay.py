@@ -51,7 +51,8 @@ Kernels differ from bench/replay.txt.
 
 # Machines as `tilewright info --json` describes them: 2 cores at 3.5 GHz with typical rates.
 MACHINES = ROOT / "bench" / "machines"
-# name -> options of `tilewright dump`, and the machine. Every pair of values of ISA, orchestrator and threads occurs.
+# name -> options of `tilewright dump`, and the machine. Every pair of AVX2 or AVX-512, orchestrator and
+# threads occurs.
 CONFIGURATIONS = {
     "avx512 greedy 1": ("avx512", ["--orchestrate", "greedy", "--threads", "1"]),
     "avx512 optimal 2": ("avx512", ["--orchestrate", "optimal", "--threads", "2"]),

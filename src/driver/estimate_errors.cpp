@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cost/estimate.h"
+#include "driver/run_times.h"
 #include "orchestrate/schedules.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
@@ -112,12 +113,8 @@ std::vector<KernelTime> kernel_times(const CompiledModel& model, Session& sessio
     std::map<int, std::string> names;
     session.run_in_place(inputs);
     for (int run = 0; run < kRuns; ++run) {
-        std::vector<StepTime> steps;
-        session.set_profile(&steps);
-        session.run_in_place(inputs);
-        session.set_profile(nullptr);
         std::map<int, std::pair<double, int>> sums;
-        for (const StepTime& s : steps) {
+        for (const StepTime& s : profiled_run(session, inputs)) {
             if (s.kernel < 0) continue;
             names.try_emplace(s.kernel, s.name);
             auto& [sum, calls] = sums[s.kernel];
@@ -127,12 +124,10 @@ std::vector<KernelTime> kernel_times(const CompiledModel& model, Session& sessio
         for (const auto& [kernel, sum] : sums) us[kernel].push_back(sum.first / sum.second);
     }
     std::vector<KernelTime> out;
-    for (auto& [kernel, times] : us) {
+    for (const auto& [kernel, times] : us) {
         const TileProgram& tiles = model.kernels().at(static_cast<size_t>(kernel));
-        const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-        std::nth_element(times.begin(), middle, times.end());
         out.push_back({kind_of(tiles, sizes), names[kernel],
-                       (estimate(tiles, target, sizes).seconds + kKernelSeconds) * 1e6, *middle});
+                       (estimate(tiles, target, sizes).seconds + kKernelSeconds) * 1e6, median(times)});
     }
     return out;
 }

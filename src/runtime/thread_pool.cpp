@@ -4,7 +4,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/blocked_signals.h"
 #include "base/error.h"
 #include "runtime/float_mode.h"
 
@@ -82,22 +82,6 @@ class Enter {
     Position before_;
 };
 
-/// New threads inherit the signal mask of their creator: with all blocked, signals go to the program's own threads.
-class BlockSignals {
-  public:
-    BlockSignals() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    BlockSignals(const BlockSignals&) = delete;
-    BlockSignals& operator=(const BlockSignals&) = delete;
-
-  private:
-    sigset_t before_;
-};
-
 /// Restricts a thread (0: this one) to these CPUs. Failure has no effect: pinning is a hint.
 void set_affinity(pid_t thread, const std::vector<int>& cpus) {
     const auto limit = static_cast<size_t>(cpus.back()) + 1;  // ascending, or a single one
@@ -143,7 +127,7 @@ class ThreadPool::Impl {
     Impl& operator=(const Impl&) = delete;
 
     void start() {
-        const BlockSignals blocked;
+        const BlockedSignals blocked;  // new threads inherit it
         threads_.reserve(static_cast<size_t>(size_ - 1));
         for (int worker = 1; worker < size_; ++worker) {
             try {

@@ -1,7 +1,6 @@
 #include "backend/cpu/onednn.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <cstring>
 #include <map>
@@ -9,6 +8,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "base/blocked_signals.h"
 #include "base/error.h"
 #include "runtime/arena.h"
 
@@ -224,27 +224,10 @@ namespace {
 
 using Functions = OneDnn::Functions;
 
-/// Blocks signals of this thread, and of OpenMP threads that it starts, until the end of the scope. oneDNN's products
-/// of f32 (gemm:jit) move the stack pointer into an allocated block for sums of more than 84: the system would write a
-/// signal's frame of 3 KiB and more over what is in front of that block. Faults keep their signals.
-class NoSignals {
-  public:
-    NoSignals() {
-        sigset_t all;
-        ::sigfillset(&all);
-        for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}) ::sigdelset(&all, fault);
-        ::pthread_sigmask(SIG_BLOCK, &all, &before_);
-    }
-    ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    NoSignals(const NoSignals&) = delete;
-    NoSignals& operator=(const NoSignals&) = delete;
-
-  private:
-    sigset_t before_{};
-};
-
-/// The state of this thread for calls of the library, until the end of the scope: no signals, and the number of OpenMP
-/// threads for parallel regions.
+/// The state of this thread for calls of the library, until the end of the scope: the number of OpenMP threads for
+/// parallel regions, and no signals, also for threads that OpenMP starts. oneDNN's products of f32 (gemm:jit) move the
+/// stack pointer into an allocated block for sums of more than 84: the system would write a signal's frame of 3 KiB and
+/// more over what is in front of that block.
 class LibraryScope {
   public:
     LibraryScope(const Functions& call, int threads) : call_(call) {
@@ -259,7 +242,7 @@ class LibraryScope {
     LibraryScope& operator=(const LibraryScope&) = delete;
 
   private:
-    const NoSignals no_signals_;
+    const BlockedSignals blocked_;
     const Functions& call_;
     int before_ = 0;
 };

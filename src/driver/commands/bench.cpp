@@ -18,6 +18,7 @@
 #include "driver/files.h"
 #include "driver/gpu_run.h"
 #include "driver/opspec/limit.h"
+#include "driver/run_times.h"
 #include "model/trace.h"
 #include "runtime/thread_count.h"
 
@@ -65,15 +66,6 @@ double peak_memory_mb() {
     struct rusage usage {};
     ::getrusage(RUSAGE_SELF, &usage);
     return static_cast<double>(usage.ru_maxrss) / 1024.0;
-}
-
-/// The times of the steps of one further run.
-std::vector<StepTime> profiled_run(Session& session, const std::vector<Tensor>& inputs) {
-    std::vector<StepTime> steps;
-    session.set_profile(&steps);
-    session.run_in_place(inputs);
-    session.set_profile(nullptr);
-    return steps;
 }
 
 /// Writes one further run as a Chrome trace.
@@ -131,13 +123,12 @@ std::vector<KernelShare> kernel_shares(const std::vector<std::vector<StepTime>>&
         std::vector<double> us;
         for (const std::vector<StepTime>& run : runs)
             if (s < run.size() && run[s].name == step.name) us.push_back(run[s].duration_us);
-        std::nth_element(us.begin(), us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2), us.end());
         KernelShare& share = shares[{step.kernel, step.kernel < 0 ? step.name : std::string()}];
         if (share.calls++ == 0) {
             share.name = step.name;
             share.kernel = step.kernel;
         }
-        share.us += us[us.size() / 2];
+        share.us += median(us);
         share.flops += step.flops;
         share.bytes += step.bytes;
         if (step.kernel >= 0) share.limit_us += peak.limit_ms({step.flops, step.bytes}) * 1e3;
@@ -315,19 +306,24 @@ void add_bench_command(CLI::App& app, int& status) {
     add_json_option(*c, o->json);
     c->add_option("--iterations", o->iterations, "timed runs (100)")->check(CLI::Range(1, 1000000));
     c->add_option("--warmup", o->warmup, "untimed runs before the timed ones (3)")->check(CLI::Range(0, 1000000));
-    c->add_option("--trace", o->trace, "write the steps of one run as a Chrome trace");
-    c->add_option("--kernels", o->kernels, "print the N kernels with the longest times, with their limits")
-        ->check(CLI::Range(0, 100000));
+    CLI::Option* trace = c->add_option("--trace", o->trace, "write the steps of one run as a Chrome trace");
+    CLI::Option* kernels =
+        c->add_option("--kernels", o->kernels, "print the N kernels with the longest times, with their limits")
+            ->check(CLI::Range(0, 100000));
     CLI::Option* model = c->get_option("model");
-    c->add_option("--estimates", o->estimates,
-                  "instead: how far the cost model is from the times of kernels, by kind, for several models")
-        ->excludes(model);
+    CLI::Option* estimates =
+        c->add_option("--estimates", o->estimates,
+                      "instead: how far the cost model is from the times of kernels, by kind, for several models")
+            ->excludes(model)
+            ->excludes(trace)
+            ->excludes(kernels);
     model->required(false);
     CLI::Option* decode =
         c->add_option(
              "--decode", o->decode,
              "generate N tokens from a decoder with a KV cache (--kv-cache), each the likeliest, behind --prompt")
-            ->check(CLI::Range(2, 1000000));
+            ->check(CLI::Range(2, 1000000))
+            ->excludes(estimates);
     c->add_option("--prompt", o->prompt, "tokens that are read at once before the first one is generated (128)")
         ->needs(decode)
         ->check(CLI::Range(1, 10000000));

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/option_error.h"
 #include "compile/limits.h"
 #include "driver/estimate_errors.h"
 #include "driver/files.h"
+#include "driver/gpu_run.h"
 #include "runtime/thread_count.h"
 
 namespace tilewright {
@@ -53,6 +55,7 @@ void print(const std::vector<EstimateErrors>& errors) {
 
 int bench_estimates(ModelOptions o, const DataOptions& data, const std::vector<std::string>& models,
                     const std::string& json) {
+    if (gpu_of(o.target)) throw OptionError("--estimates is for CPUs", "leave --target out");
     std::vector<KernelTime> kernels;
     Json list = Json::array();
     for (const std::string& model : models) {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "compile/limits.h"
 #include "cost/estimate.h"
+#include "driver/run_times.h"
 #include "graph/graph.h"
 #include "orchestrate/schedules.h"
 #include "program/analysis/dynamic.h"
@@ -293,12 +294,6 @@ class Explanation {
     std::vector<std::optional<size_t>> selected_;  ///< per kernel: KernelCall::chosen
 };
 
-double median(std::vector<double> x) {
-    const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
-    std::nth_element(x.begin(), middle, x.end());
-    return *middle;
-}
-
 /// Runs the models in turns, and profiles the kernels of the first one.
 void measure(const std::vector<std::shared_ptr<const CompiledModel>>& models, const std::vector<Tensor>& inputs,
              int threads, double seconds, Report& report) {
@@ -317,12 +312,8 @@ void measure(const std::vector<std::shared_ptr<const CompiledModel>>& models, co
             sessions[i]->run_in_place(inputs);
             ms[i].push_back((now_seconds() - start) * 1e3);
         }
-        std::vector<StepTime> steps;
-        sessions[0]->set_profile(&steps);
-        sessions[0]->run_in_place(inputs);
-        sessions[0]->set_profile(nullptr);
         std::map<std::string, double> us;
-        for (const StepTime& s : steps)
+        for (const StepTime& s : profiled_run(*sessions[0], inputs))
             if (s.kernel >= 0) us[readable(s.name)] += s.duration_us;
         for (const auto& [name, t] : us) by_name[name].push_back(t);
     }
