@@ -9,7 +9,8 @@ namespace, static, as a macro) comes after every source of its batch that mentio
 '::'; where that is impossible, the two are in different batches. So such names need to be unique in their source only.
 Headers are included before the first source, so that they do not see these names either. A source of a nested namespace
 is not with a header that it does not include and that declares, in that namespace, a function whose name the source
-mentions: the function would hide those of the outer namespaces. Sources stay in their batches as long as these
+mentions: the function would hide those of the outer namespaces. A source whose system header defines macros is not with
+one whose headers declare names like them. Sources stay in their batches as long as these
 conditions hold, and unchanged batches are not written.
 """
 import argparse
@@ -26,6 +27,8 @@ TOKEN = re.compile(r"""
   | (?P<name>[A-Za-z_]\w*)
   | (?P<mark>::|->|[^\s\w])
 """, re.VERBOSE | re.DOTALL)
+# Headers that define macros: where headers declare the same names.
+MACROS = {"<elf.h>": "<llvm/"}
 KEYWORDS = set("""alignas alignof auto bool break case catch char class concept const consteval constexpr constinit continue
     decltype default delete do double else enum explicit extern false float for friend if inline int long mutable namespace
     new noexcept nullptr operator private protected public requires return short signed sizeof static static_assert
@@ -42,13 +45,16 @@ class Source:
     opened: namespaces of using directives
     namespaces: those in which it declares, nested ones by their whole names
     functions: (nested namespace, name) of the functions in the headers that it includes, directly or not
+    system: headers in angle brackets, included directly or not
     """
 
     def __init__(self, path, text):
         self.path, self.own, self.mentions, self.includes, self.opened = path, {}, set(), [], set()
         self.namespaces = set(re.findall(r"^namespace (\w+::[\w:]+) \{", text, re.MULTILINE))
         root = re.match(r"(.*/src/)?", path)[0]
-        self.functions = {f for h in headers_of(root, text, set()) for f in functions_of(h)} if root else set()
+        headers = headers_of(root, text, set()) if root else set()
+        self.functions = {f for h in headers for f in functions_of(h)}
+        self.system = {name for t in [text, *map(read, headers)] for name in re.findall(r"^#include (<.*>)", t, re.MULTILINE)}
         tokens, plain = [], True
         for m in TOKEN.finditer(text):
             kind, value = m.lastgroup if m.lastgroup != "d" else "string", m.group()
@@ -200,9 +206,15 @@ def hidden(a, b):
                  if space in b.namespaces and name in b.mentions), "")
 
 
+def redefined(a, b):
+    """A header of `a` whose macros are names in a header of `b`, or ""."""
+    return next((macros for macros, names in MACROS.items()
+                 if macros in a.system and any(h.startswith(names) for h in b.system)), "")
+
+
 def disturbs(a, b):
     """Why `a` may not come before `b` in a batch: a name, or "" if it may."""
-    if name := hidden(a, b) or hidden(b, a):
+    if name := hidden(a, b) or hidden(b, a) or redefined(a, b) or redefined(b, a):
         return name
     for name in sorted(a.own.keys() & b.mentions):
         if not a.own[name] or a.own[name] != b.own.get(name):

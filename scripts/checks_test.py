@@ -328,6 +328,12 @@ class Batches(unittest.TestCase):
             self.assertEqual(1, count("namespace t::q {\nstd::string f(Shape s) { return t::to_string(s); }\n}"))
             self.assertEqual(1, count(f'#include "b.h"\nnamespace t::q {{\n{mention}\n}}'))
 
+    def test_a_header_of_macros_is_not_with_headers_that_declare_their_names(self):
+        macros, names = "#include <elf.h>\n", "#include <llvm/Object/ELF.h>\n"
+        self.assertEqual(2, len(self.of(a=macros, b=names)))
+        self.assertEqual(2, len(self.of(a=names, b=macros)))
+        self.assertEqual(1, len(self.of(a=macros, b="#include <map>\n")))
+
     def test_headers_are_read_before_the_first_source(self):
         first = batches.Source("/a.cpp", '#include "x/a.h"\n#include <map>\n')
         second = batches.Source("/b.cpp", "#include <map>\n#ifdef A\n#include <set>\n#endif\n")

@@ -60,8 +60,7 @@ RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database
     if (!database) return {};
     const std::string how = settings_text(target.workers, settings.warmth, "");
     const auto key_of = [key = target_key(target), how](const std::string& of) {
-        const Hash128 hash = structural_hash(of);
-        return ChoiceKey{fmt::format("plans {:016x}{:016x}", hash.high, hash.low), key, "in model", how};
+        return ChoiceKey{"plans " + hash_digits(of), key, "in model", how};
     };
     RememberChoice out;
     out.find = [=](const std::string& of) -> std::optional<std::string> {

@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::string_view kScheduler = "tune";
 
-std::string hash_text(std::string_view text) {
-    const Hash128 hash = structural_hash(text);
-    return fmt::format("{:016x}{:016x}", hash.high, hash.low);
-}
-
 }  // namespace
 
 ChoiceKey tuned_plan_key(const Program& program, const OrchestrateOptions& planning) {
@@ -25,14 +20,14 @@ ChoiceKey tuned_plan_key(const Program& program, const OrchestrateOptions& plann
     for (const auto& [name, range] : planning.ranges) text += fmt::format("dim {} {}\n", name, to_string(range));
     text += print(program);
     if (program.constants_in_memory) text += "constants in memory";
-    return {"model " + hash_text(text), target_key(target), std::string(kScheduler),
+    return {"model " + hash_digits(text), target_key(target), std::string(kScheduler),
             fmt::format("threads={}", target.workers)};
 }
 
 std::string plan_hash(const Plan& plan, const KernelSet& kernels) {
     std::string text = plan.print();
     for (const TileProgram& k : kernels.kernels()) text += print(k);
-    return hash_text(text);
+    return hash_digits(text);
 }
 
 // The record: "HASH PROPOSED INPUTS\n", then the schedules. Its estimate is the time of the default plan; the time of
@@ -78,10 +73,10 @@ std::string tuned_plans_text(const TuningDatabase& database) {
     std::string text;
     database.choices([&](const Choice& c) {
         if (c.key.scheduler == kScheduler && c.key.target == here)
-            text += fmt::format("{} {} {} {}\n", c.key.stages, c.key.options, c.key.generator, hash_text(c.schedule));
+            text += fmt::format("{} {} {} {}\n", c.key.stages, c.key.options, c.key.generator, hash_digits(c.schedule));
         return true;
     });
-    return hash_text(text);
+    return hash_digits(text);
 }
 
 }  // namespace tilewright

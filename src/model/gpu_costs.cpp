@@ -116,9 +116,8 @@ std::optional<MeasuredKernel> GpuCosts::measure(const TileProgram& kernel, const
 }
 
 MeasurementKey GpuCosts::key_of(const Program& stages, std::string schedule, const std::string& code) const {
-    const Hash128 hash = structural_hash(code);
     return {canonical_text(stages), std::move(schedule), target_key(gpu_.target()),
-            fmt::format("graph precision={} code={:016x}{:016x}", to_string(precision_), hash.high, hash.low)};
+            fmt::format("graph precision={} code={}", to_string(precision_), hash_digits(code))};
 }
 
 void GpuCosts::find_known(const std::vector<TileProgram>& schedules, Request& request, std::vector<double>& out) const {

@@ -159,6 +159,11 @@ Hash128 structural_hash(std::string_view text) {
     return {hash_combine(high, text.size()), hash_combine(low, text.size())};
 }
 
+std::string hash_digits(std::string_view text) {
+    const Hash128 hash = structural_hash(text);
+    return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
 class TuningDatabase::Impl {
   public:
     Impl(const std::string& path, DatabaseOptions options)

@@ -102,6 +102,8 @@ struct Hash128 {
 };
 /// Hash of a key's encoded texts; the same on every machine and in every run.
 Hash128 structural_hash(std::string_view text);
+/// structural_hash in 32 hexadecimal digits.
+std::string hash_digits(std::string_view text);
 
 struct DatabaseOptions {
     bool must_exist = false;  ///< throw if the file does not exist, instead of creating it
