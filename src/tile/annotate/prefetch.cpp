@@ -164,10 +164,15 @@ std::optional<int64_t> bytes_of_rows(const StageSite& s, size_t access) {
 /// Rows of the next register tile that adjoin this one's: the hardware sees as many short streams as the tile has rows,
 /// each at its end where the next tile begins.
 ///     14 rows of 128 floats: with step k the line that has byte 56 k of the next 7 KiB
+/// Rows a multiple of 4 KiB apart map to the same sets of a first-level cache: those of the next tile would replace
+/// those in use (1024 x 1024 sums of 1024 terms take 4 % less time without, Zen 3). The shares of a blocked reduction
+/// would be other blocks of the next rows (128 x 1024 sums of 4096 terms: 7 %).
 std::optional<Prefetch> next_rows(const StageSite& s, size_t access) {
+    constexpr int64_t kSetsRepeat = 4096;
     const OperandSite& operand = s.operands[access];
     const auto bytes = operand.memory ? bytes_of_rows(s, access) : std::nullopt;
-    if (!bytes || !operand.may_stream()) return std::nullopt;
+    if (!bytes || !operand.may_stream() || !s.axes[s.expr->spatial].full) return std::nullopt;
+    if (*bytes / s.register_tile(s.order(false).back()) % kSetsRepeat == 0) return std::nullopt;
     return Prefetch{access, PrefetchKind::Rows, *bytes};
 }
 
