@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "backend/cpu/math_lanes.h"
@@ -86,13 +87,13 @@ Real exp_f32(Real x) {
     x = at_most(x, 89.0);  // infinite from 88.73 on
     if (has_avx512(*x.b)) return exp_avx512(x);
     const Mask underflow = x < kExpSmallest;
-    x = at_least(x, kExpSmallest);  // n stays within [-126, 128]
-    // Two factors, 2^floor(n/2) and the other half: each factor is normal, and only the second product rounds. With a
-    // bias of 254 the sum's low bits are n + 254 = (floor(n/2) + 127) + (ceil(n/2) + 127), two biased exponents.
-    const Octave o = reduce_by_octave(x, 254);
-    const Bits low = shift_right_logical(o.sum, 1);
-    const Bits high = o.sum - low;
-    return select(underflow, 0.0, exp_near_zero(o.rest) * real_of(low << 23, x) * real_of(high << 23, x));
+    const Octave o = reduce_by_octave(at_least(x, kExpSmallest));
+    // 2^n scales by addition to the exponent of e^rest: n is at least -126, where the rest is positive, and at most
+    // 128. There the sum is the pattern of an infinity or NaN from e^rest = 1 on, and the comparison selects infinity.
+    const Real p = exp_near_zero(o.rest);
+    const Real v = real_of(bits_of(p) + (o.sum << 23), x);
+    const Real most = p * std::numeric_limits<double>::infinity();  // NaN where x is
+    return select(underflow, 0.0, select(v < most, v, most));
 }
 
 Real expm1_f32(Real x) {
