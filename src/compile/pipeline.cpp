@@ -134,7 +134,7 @@ bool evaluated_as_planned(const CompileOptions& options) {
            orchestrate_options(options).scheduling.estimates;
 }
 
-RewriteSearch rewrite_search(const PipelineOptions& options, bool constants_in_memory) {
+RewriteSearch rewrite_search(const PipelineOptions& options, const Program& program) {
     RewriteSearch search = *options.rewrite;
     // The tiles of Winograd's transforms lose too much in fewer bits; a GPU's matrix instructions outrun them.
     if (options.compile.numerics == Numerics::Strict || options.compile.precision == Precision::BF16 ||
@@ -142,8 +142,9 @@ RewriteSearch rewrite_search(const PipelineOptions& options, bool constants_in_m
         search.rules.winograd = false;
     if (search.evaluator) return search;
     const OrchestrateOptions evaluation = evaluation_options(options.compile);
-    search.evaluator = planned_cost(evaluation, search.rules.folding, constants_in_memory);
-    search.evaluator_key = planned_cost_text(evaluation) + (constants_in_memory ? " constants in memory" : "");
+    const Residence constants = constants_at(program, target_of(options.compile));
+    search.evaluator = planned_cost(evaluation, search.rules.folding, constants);
+    search.evaluator_key = planned_cost_text(evaluation) + fmt::format(" constants {}", static_cast<int>(constants));
     search.kept = evaluation.kept;
     return search;
 }
@@ -173,11 +174,6 @@ std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lower
 /// Whether the plan is compared with the one by estimates.
 bool confirms(const CompileOptions& c) {
     return (c.measure || c.tuned || (c.layouts && c.joint && c.joint->measure)) && !c.gpu;
-}
-
-/// Program::constants_in_memory
-bool constants_in_memory(const Program& program, const CompileOptions& options) {
-    return !options.gpu && bytes_of_constants(program) > target_of(options).last_cache_bytes();
 }
 
 /// Plans with tuned schedules if the tuning database has them.
@@ -225,7 +221,7 @@ void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateO
             s.program.at_most = s.lowered.at_most;
             s.program.assumed = s.lowered.assumed;
         }
-        s.program.constants_in_memory = constants_in_memory(s.program, c);
+        s.program.constants_at = constants_at(s.program, target_of(c));
     }
     s.lowered = {};
     const auto& ranges = planning != nullptr ? planning->ranges : c.ranges;
@@ -374,7 +370,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"scales_behind_products", "constant factors move from a product's operands to its result"},
          [&] { s.program = scales_behind_products(s.program); });
     pass({"rewrite", "the program becomes the cheapest equivalent one that is found (TASO, Korch)", rewrites},
-         [&] { s.program = rewrite(s.program, rewrite_search(o, constants_in_memory(s.program, c)), &s.rewrites); });
+         [&] { s.program = rewrite(s.program, rewrite_search(o, s.program), &s.rewrites); });
     pass({"fold_rewritten", "expressions of constants are computed, equal ones become one", rewrites}, [&] {
         s.program = merge_common_subexpressions(fold_constants(std::move(s.program), o.rewrite->rules.folding));
         check_limits(s.program);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "compile/pipeline.h"
+#include "model/compiled_model.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/options.h"
 
@@ -13,45 +14,52 @@ namespace tilewright {
 namespace {
 
 /// Returns the folded program without contents of constants: plans depend on their shapes alone.
-Program prepared(const Program& program, FoldOptions folding, bool constants_in_memory) {
+Program prepared(const Program& program, FoldOptions folding, Residence constants) {
     folding.contents = false;
     Program out = fold_constants(numbered(program), folding);
     for (const auto& [v, tensor] : out.constants) out.unread.emplace(v, v.value);
-    out.constants_in_memory = constants_in_memory;
+    out.constants_at = constants;
     return out;
 }
 
 }  // namespace
 
-RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding, bool constants_in_memory) {
+RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding, Residence constants) {
     options.orchestrator = Orchestrator::Greedy;
     options.joint.reset();
     std::shared_ptr<Schedules> schedules = schedules_of(options);
     TW_CHECK(schedules->how().estimates, "estimates need a machine");
     TW_CHECK(!schedules->how().measures(), "the evaluation of rewrites does not measure");
-    return [options = std::move(options), schedules = std::move(schedules), folding,
-            constants_in_memory](const Program& program) {
-        // Layout conversions at the program's ends belong to no primitive: they count in the total only.
-        const Grouped grouped = group_kernels(prepared(program, folding, constants_in_memory), options, *schedules);
-        const Program& planned = grouped.program;
-        PlannedCost cost;
-        cost.of.resize(program.primitives.size());
-        const KernelExtractor extracted(planned);
-        for (const KernelGroup& g : grouped.groups) {
-            const KernelBody body = extracted(g);
-            const double its =
-                kKernelSeconds + (g.chain ? schedules->chain(body)->seconds : schedules->kernel(body).seconds);
-            cost.total += its;
-            Origin made_of;
-            for (const PrimitiveId id : g.primitives) made_of.add(planned.primitives[id].origin);
-            std::vector<double> work;
-            double all = 0;
-            for (const uint32_t part : made_of.parts)
-                all += work.emplace_back(rough_operations(*program.primitives[PrimitiveId(part)].expr()));
-            for (size_t k = 0; k < work.size(); ++k) cost.of[PrimitiveId(made_of.parts[k])] += its * work[k] / all;
-        }
-        return cost;
-    };
+    return
+        [options = std::move(options), schedules = std::move(schedules), folding, constants](const Program& program) {
+            // Layout conversions at the program's ends belong to no primitive: they count in the total only.
+            const Grouped grouped = group_kernels(prepared(program, folding, constants), options, *schedules);
+            const Program& planned = grouped.program;
+            PlannedCost cost;
+            cost.of.resize(program.primitives.size());
+            const KernelExtractor extracted(planned);
+            for (const KernelGroup& g : grouped.groups) {
+                const KernelBody body = extracted(g);
+                const double its =
+                    kKernelSeconds + (g.chain ? schedules->chain(body)->seconds : schedules->kernel(body).seconds);
+                cost.total += its;
+                Origin made_of;
+                for (const PrimitiveId id : g.primitives) made_of.add(planned.primitives[id].origin);
+                std::vector<double> work;
+                double all = 0;
+                for (const uint32_t part : made_of.parts)
+                    all += work.emplace_back(rough_operations(*program.primitives[PrimitiveId(part)].expr()));
+                for (size_t k = 0; k < work.size(); ++k) cost.of[PrimitiveId(made_of.parts[k])] += its * work[k] / all;
+            }
+            return cost;
+        };
+}
+
+Residence constants_at(const Program& program, const Target& target) {
+    if (target.gpu) return Residence::Near;
+    const int64_t bytes = bytes_of_constants(program);
+    if (bytes > target.last_cache_bytes()) return Residence::Memory;
+    return bytes > target.l2_bytes() ? Residence::LastCache : Residence::Near;
 }
 
 std::string planned_cost_text(const OrchestrateOptions& options) {

@@ -18,8 +18,13 @@ namespace tilewright {
 ///
 /// Each kernel is scheduled once, however many programs contain it; OrchestrateOptions::schedules shares the schedules
 /// with the plan of the selected program. The scheduling options must contain a machine and must not measure.
-/// `constants_in_memory`: as Program has it, of the whole program.
-RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding = {}, bool constants_in_memory = false);
+/// `constants`: Program::constants_at of the whole program.
+RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding = {},
+                              Residence constants = Residence::Near);
+/// Returns Program::constants_at for a whole program on a CPU: the nearest level that holds all of its constants. Near
+/// on a GPU.
+Residence constants_at(const Program& program, const Target& target);
+
 /// Returns, as text, everything that these seconds depend on except the program, the other arguments and the build of
 /// the compiler (RewriteSearch::evaluator_key).
 std::string planned_cost_text(const OrchestrateOptions& options);

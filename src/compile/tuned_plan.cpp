@@ -19,7 +19,8 @@ ChoiceKey tuned_plan_key(const Program& program, const OrchestrateOptions& plann
     std::string text = planned_cost_text(planning) + "\n";
     for (const auto& [name, range] : planning.ranges) text += fmt::format("dim {} {}\n", name, to_string(range));
     text += print(program);
-    if (program.constants_in_memory) text += "constants in memory";
+    if (program.constants_at != Residence::Near)
+        text += fmt::format("constants {}", static_cast<int>(program.constants_at));
     return {"model " + hash_digits(text), target_key(target), std::string(kScheduler),
             fmt::format("threads={}", target.workers)};
 }

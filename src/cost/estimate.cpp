@@ -198,7 +198,7 @@ class TreeEstimate {
         const double vectors = o.elements(tile) / lanes_;
         const double each = load.layout.is_identity() ? 3 : 6;  // a transpose takes shuffles
         const double cycles = trips * (vectors * each / m_.loads_per_cycle + 20);
-        if (!o.in_memory) return cycles;
+        if (o.residence != Residence::Memory) return cycles;
         // Once from memory, run by run; a transpose reads vectors of several rows in turns.
         const double whole = o.bytes(models_[load.stage].extents);
         const double run = load.layout.is_identity() ? o.bytes(tile) / o.runs(tile) : lanes_ * o.element_bytes;

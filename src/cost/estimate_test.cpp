@@ -54,23 +54,23 @@ TEST(NestCost, nothing_moves_where_everything_fits) {
 }
 
 /// b in panels of 16 columns, one behind the other: [64 / 16, 64, 16].
-Program product_of_panels(bool in_memory) {
+Program product_of_panels(Residence panels) {
     Program p = parse_program(R"(program product {
   input a: f32[64, 64]
   input b: f32[4, 64, 16]
   c: f32[64, 64] = [64, 64] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 16, i2, i1 % 16]
   output c
 })");
-    if (in_memory) p.in_memory.insert(p.inputs[1]);
+    p.far.emplace(p.inputs[1], panels);
     return p;
 }
 
 TEST(NestCost, constants_in_memory_move_although_everything_fits) {
     Example x;
-    x.stage = stage_model(product_of_panels(false), PrimitiveId(0));
+    x.stage = stage_model(product_of_panels(Residence::Near), PrimitiveId(0));
     const CycleRates rates = rates_with(3 * 16384);
     EXPECT_THAT(nest_cost(x.stage, x.nest, rates).bytes, ElementsAre(0));
-    x.stage = stage_model(product_of_panels(true), PrimitiveId(0));
+    x.stage = stage_model(product_of_panels(Residence::Memory), PrimitiveId(0));
     x.micro.order = {1, 0, 2};
     const NestCost in_order = nest_cost(x.stage, x.nest, rates);
     EXPECT_THAT(in_order.bytes, ElementsAre(16384)) << "b, once";
@@ -78,6 +78,24 @@ TEST(NestCost, constants_in_memory_move_although_everything_fits) {
     EXPECT_GE(in_order.memory_cycles, 16384 / 32.0 + stream_start_cycles(16384, rates));
     x.nest.loops = {{2, 32}};
     EXPECT_GE(nest_cost(x.stage, x.nest, rates).memory_cycles, 16384 / 32.0 + 8 * stream_start_cycles(2048, rates));
+}
+
+TEST(NestCost, constants_in_the_last_cache_move_although_a_nearer_one_holds_everything) {
+    CycleRates rates = rates_with(3 * 16384);
+    rates.caches = {{4096, 64, 4}, {8 * 16384, 64, 14}, {1 << 25, 32, 60}};
+    Example x;
+    x.stage = stage_model(product_of_panels(Residence::Near), PrimitiveId(0));
+    EXPECT_EQ(nest_cost(x.stage, x.nest, rates).bytes.at(1), 0);
+    x.stage = stage_model(product_of_panels(Residence::LastCache), PrimitiveId(0));
+    EXPECT_EQ(nest_cost(x.stage, x.nest, rates).bytes.at(1), 16384) << "b, once";
+    EXPECT_EQ(nest_cost(x.stage, x.nest, rates).bytes.at(2), 0);
+}
+
+TEST(NestCost, tensors_that_fill_most_of_a_cache_are_not_there_yet) {
+    CycleRates rates = rates_with(3 * 16384);
+    rates.caches = {{4096, 64, 4}, {5 * 16384, 64, 14}, {1 << 25, 32, 60}};
+    const Example x;  // 3 matrices of 16 KiB
+    EXPECT_GE(nest_cost(x.stage, x.nest, rates).bytes.at(1), 3 * 16384);
 }
 
 TEST(NestCost, streams_that_begin_together_share_the_wait) {
@@ -95,7 +113,7 @@ TEST(NestCost, panels_are_no_windows) {
         x.micro.order = {1, 0, 2};
         return nest_cost(x.stage, x.nest, rates_with(4096)).jumps[0];
     };
-    EXPECT_LE(jumps(product_of_panels(false)), 4 * jumps(product(64, 64, 64)));
+    EXPECT_LE(jumps(product_of_panels(Residence::Near)), 4 * jumps(product(64, 64, 64)));
 }
 
 TEST(NestCost, vectors_of_what_the_data_picks_are_loads_where_their_lanes_lie_side_by_side) {

@@ -27,6 +27,7 @@ constexpr double kStreamsInPage = 4;       // rows of one page, read alternately
 constexpr double kSegmentCycles = 8;       // cycles to skip an empty range between two cuts
 constexpr double kTileSum = 2;             // cycles to read a vector of sums that tile registers have stored
 constexpr double kResumedLoads = 2;        // cost of resuming a sum, in loads: the first step waits for them
+constexpr double kKept = 0.5;              // of a cache: tensors that are there when the next kernel reads them
 constexpr double kSerialShare = 0.1;  // share of the other components' cycles that does not overlap with the bottleneck
 
 /// Loops of the tree and of the micro-kernel as one list, outermost first.
@@ -248,8 +249,8 @@ class TrafficModel {
         while (fits + 1 < depths() && footprint_[fits] - (level == 0 ? passing(fits) : 0) > capacity) ++fits;
         Traffic sum;
         for (size_t k = 0; k < s_.operands.size(); ++k) {
-            const bool cold = is_last(level) && s_.operands[k].in_memory && home(k) == 0;
-            if (fits == 0 && !cold) continue;  // it is in the level when the kernel starts
+            const bool cold = is_last(level) && s_.operands[k].residence == Residence::Memory && home(k) == 0;
+            if (fits == 0 && !cold && !misses(k, level)) continue;  // it is in the level when the kernel starts
             const double moved = fits == 0 ? touched(k, 0) : bytes_moved(k, fits, level);
             sum.bytes += moved;
             sum.jumps += moved * jumps_per_byte(k);
@@ -276,6 +277,12 @@ class TrafficModel {
     size_t depths() const { return x_.ranges.size(); }
     bool is_last(size_t level) const { return level + 1 == m_.caches.size(); }
     size_t home(size_t k) const { return k < nest_.home.size() ? nest_.home[k] : 0; }
+    /// Whether an operand that fits a cache between the first and the last is not there when the kernel starts: kernels
+    /// before have read others, or the kernel's tensors fill most of it.
+    bool misses(size_t k, size_t level) const {
+        if (level == 0 || is_last(level) || home(k) > 0) return false;
+        return s_.operands[k].residence != Residence::Near || footprint_[0] > kKept * m_.caches[level].bytes;
+    }
     double touched(size_t k, size_t d) const { return s_.operands[k].bytes(x_.ranges[std::max(d, home(k))]); }
 
     /// Bytes that pass through L1: the left operand of tile registers, while a panel of the right one is read for every

@@ -339,7 +339,7 @@ class Builder {
         OperandModel o;
         const Value& v = stages_.values[value];
         o.element_bytes = static_cast<int64_t>(byte_size(v.dtype));
-        o.in_memory = stages_.in_memory.count(value) != 0;
+        o.residence = stages_.residence(value);
         for (const Expr& d : v.shape) o.extents.push_back(number(d));
         for (const Expr& i : index)
             for (const Var x : variables(i)) o.irregular = o.irregular || x.kind == VarKind::Load;

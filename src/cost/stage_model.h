@@ -68,8 +68,8 @@ struct OperandModel {
     std::vector<double> shares;
     bool in_body = true;  ///< read once per point (otherwise once per result, by the epilogue)
     bool result = false;
-    bool irregular = false;  ///< indexed by data
-    bool in_memory = false;  ///< no cache has it when the kernel starts (Program::in_memory)
+    bool irregular = false;                 ///< indexed by data
+    Residence residence = Residence::Near;  ///< when the kernel starts
 
     double share() const;  ///< of the stage's points at which it is read
     bool picked_along(size_t axis) const { return axis < picks.size() && picks[axis]; }

@@ -147,8 +147,8 @@ struct TermCosts {
         const double tiles = std::max(rate(target.tile_gflops_1), 8 * f32);
         const double elements = count(data.value), numbers = count(weights.value);
         const double stored = 2 * terms;
-        const double from =
-            program.constants_in_memory ? rate(target.memory_gbps_1) : rate(target.caches.back().load_gbps);
+        const double from = program.constants_at == Residence::Memory ? rate(target.memory_gbps_1)
+                                                                      : rate(target.caches.back().load_gbps);
         const double in_terms = (terms == 3 ? 6 : 3) * operations / (tiles * kTiles * sum / (sum + kHalfSum)) +
                                 stored * numbers / from +
                                 splitting((4 + stored) * elements) / static_cast<double>(readers);

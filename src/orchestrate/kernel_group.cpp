@@ -11,12 +11,12 @@ namespace tilewright {
 
 KernelExtractor::KernelExtractor(const Program& program)
     : program_(program), consumers_(program.consumers()), results_(program.outputs.begin(), program.outputs.end()) {
-    if (!program.constants_in_memory) return;
-    for (const auto& [v, tensor] : program.constants) in_memory_.insert(v);
+    if (program.constants_at == Residence::Near) return;
+    for (const auto& [v, tensor] : program.constants) far_.emplace(v, program.constants_at);
     // What earlier runs have appended to.
     for (const Primitive& p : program.primitives)
         if (const auto* opaque = std::get_if<Opaque>(&p.kind); opaque != nullptr && opaque->op->concatenates())
-            in_memory_.insert(p.outputs.begin(), p.outputs.end());
+            for (const ValueId v : p.outputs) far_.emplace(v, program.constants_at);
 }
 
 KernelBody extract(const Program& program, const KernelGroup& group) { return KernelExtractor(program)(group); }
@@ -39,7 +39,7 @@ KernelBody KernelExtractor::operator()(const KernelGroup& group) const {
         for (const ValueId v : program.primitives[id].inputs())
             if (made.count(v) == 0 && local.count(v) == 0) {
                 p.inputs.push_back(add(v, "in", p.inputs.size()));
-                if (in_memory_.count(v) != 0) p.in_memory.insert(p.inputs.back());
+                if (const auto at = far_.find(v); at != far_.end()) p.far.emplace(p.inputs.back(), at->second);
                 body.tensors.push_back(v);
                 body.weights.push_back(program.is_constant(v));
             }

@@ -62,7 +62,7 @@ class KernelExtractor {
     const Program& program_;
     IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
     std::set<ValueId> results_;
-    std::set<ValueId> in_memory_;  ///< that no cache has when a kernel starts (Program::in_memory)
+    std::map<ValueId, Residence> far_;  ///< Program::far
 };
 /// Extracts a single group.
 KernelBody extract(const Program& program, const KernelGroup& group);

@@ -291,9 +291,9 @@ struct Chooser {
         return best;
     }
 
-    /// Whether instructions that add up pairs read the data as it is, in runs along the sum.
+    /// Whether the data is contiguous along the sum as it is: a row of a tile reads one line for many steps.
     bool has_runs(const TensorExpr& e, const Access& x, const Access& w) const {
-        if (target.gpu || program.values[x.value].dtype != DType::BF16) return false;
+        if (target.gpu) return false;
         for (size_t a = e.spatial; a < e.extents.size(); ++a)
             if (const auto d = fastest_in(e, x.index, w, a); d && *d + 1 == x.index.size()) return true;
         return false;
@@ -489,6 +489,7 @@ ChosenLayouts choose_layouts(const Program& given, const Target& target, Boundar
     chooser.products();
     chooser.windows();
     chosen.values = propagate_layouts(program, std::move(chooser.layouts), propagation);
+    std::erase_if(chosen.values, [](const auto& of) { return of.second.is_identity(); });
     return chosen;
 }
 

@@ -23,7 +23,7 @@ std::string key_of(const KernelBody& body) {
     stages.name = "stages";
     std::string key = print(stages);
     for (const auto& [v, size] : stages.assumed) key += fmt::format(" {}={}", Expr::var(v).text(), size);
-    for (const ValueId v : stages.in_memory) key += fmt::format(" {} in memory", stages.values[v].name);
+    for (const auto& [v, at] : stages.far) key += fmt::format(" {} at {}", stages.values[v].name, static_cast<int>(at));
     for (const auto& rows : body.row_axes) key += fmt::format(" [{}]", fmt::join(rows, " "));
     return key;
 }
@@ -56,7 +56,7 @@ std::string chain_key(const std::string& body) { return "chain\n" + body; }
 /// What no text of a schedule has.
 void describe_stages(TileProgram& program, const Program& stages) {
     program.stages.assumed = stages.assumed;
-    program.stages.in_memory = stages.in_memory;
+    program.stages.far = stages.far;
 }
 
 std::string text_of(const std::optional<Schedules::Scheduled>& s) {

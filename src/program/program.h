@@ -189,6 +189,10 @@ class NeedsFallback : public ModelError {
 /// Values of symbols and scalars.
 using Bindings = std::map<Var, int64_t>;
 
+/// Where tensors are when a kernel starts: where the kernels before it have left them, in a near cache; in the last
+/// cache, as the nearer ones have been filled with others since; or in memory.
+enum class Residence : uint8_t { Near, LastCache, Memory };
+
 /// Primitives in topological order. `constants` are the values whose contents are known (weights, folded results).
 struct Program {
     std::string name;
@@ -206,11 +210,16 @@ struct Program {
     /// dispatch among ways (program/dispatch.h).
     std::map<Var, int64_t> at_most;
     // What heuristics and estimates assume. Neither printed nor semantics.
-    Bindings assumed;                  ///< sizes (program/analysis/dynamic.h)
-    bool constants_in_memory = false;  ///< no cache holds all constants: every run reads them from memory
-    std::set<ValueId> in_memory = {};  ///< of a kernel's stages: inputs that are such constants, or rows of a KV cache
+    Bindings assumed;                          ///< sizes (program/analysis/dynamic.h)
+    Residence constants_at = Residence::Near;  ///< the nearest cache that holds all constants has them
+    /// Of a kernel's stages: inputs that are such constants, or rows of a KV cache. Others are near.
+    std::map<ValueId, Residence> far = {};
 
     bool is_constant(ValueId v) const { return constants.count(v) != 0; }
+    Residence residence(ValueId v) const {
+        const auto at = far.find(v);
+        return at == far.end() ? Residence::Near : at->second;
+    }
     /// Per value: the primitive that computes it (none for inputs and constants), and those that read it.
     IndexVector<ValueId, PrimitiveId> producers() const;
     IndexVector<ValueId, std::vector<PrimitiveId>> consumers() const;

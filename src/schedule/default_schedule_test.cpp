@@ -183,7 +183,7 @@ TEST(DefaultSchedule, reads_what_no_cache_has_in_the_order_in_which_it_lies) {
         return std::vector<size_t>();
     };
     const std::vector<size_t> heads_first = order();
-    keys.in_memory.insert(keys.inputs[1]);
+    keys.far.emplace(keys.inputs[1], Residence::Memory);
     EXPECT_EQ(order(), (std::vector<size_t>{1, 0, 2})) << "token after token";
     EXPECT_EQ(heads_first, (std::vector<size_t>{0, 1, 2}));
 }

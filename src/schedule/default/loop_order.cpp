@@ -125,7 +125,7 @@ void order_stream(const OperandWalks& w, StageChoice& choice) {
     if (!choice.micro.vector_axis || *choice.micro.vector_axis < w.e.spatial) return;
     std::optional<uint32_t> largest;
     for (const uint32_t slot : w.slots)
-        if (w.stages.in_memory.count(w.e.accesses[slot].value) != 0 &&
+        if (w.stages.residence(w.e.accesses[slot].value) == Residence::Memory &&
             (!largest || w.elements(slot) > w.elements(*largest)))
             largest = slot;
     if (!largest) return;

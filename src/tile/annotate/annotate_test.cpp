@@ -185,6 +185,34 @@ compute 0 vector n lanes 16 registers [m=13 n=32] order [n m k] padding partitio
     EXPECT_THAT(of_weights(128, 32, 8192), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 8}));
 }
 
+TEST(Annotate, rows_that_map_to_the_same_sets_and_blocks_of_rows_are_not_prefetched) {
+    const auto prefetches_rows = [](int sum, const std::string& loop) {
+        const Annotations a = derived(fmt::format(R"TW(tile product {{
+stages {{
+program product {{
+  input a: f32[1024, {0}]
+  input b: f32[{0}, 16]
+  c: f32[1024, 16] = [1024, 16] sum(i2 < {0}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+}}
+}}
+axes m="1024" n="16" k="{0}"
+stage 0 over [m n k]
+{1}
+compute 0 vector n lanes 8 registers [m=6 n=16] order [n m k] padding partition
+{2}}}
+)TW",
+                                                  sum, loop, loop.empty() ? "" : "}\n"));
+        const std::vector<Prefetch> all = a.prefetch.value_or(std::vector<Prefetch>());
+        return std::any_of(all.begin(), all.end(), [](const Prefetch& p) { return p.kind == PrefetchKind::Rows; });
+    };
+    EXPECT_TRUE(prefetches_rows(768, ""));
+    EXPECT_FALSE(prefetches_rows(768, "for k by 384 {")) << "the other half of the next rows";
+    EXPECT_FALSE(prefetches_rows(1024, "")) << "4 KiB apart";
+    EXPECT_FALSE(prefetches_rows(3072, ""));
+    EXPECT_TRUE(prefetches_rows(1040, ""));
+}
+
 TEST(Annotate, one_thread_streams_a_left_factor_that_L1_does_not_keep) {
     const auto streamed = [](int rows, bool one_thread) {
         const TileProgram t = parse_tile_program(fmt::format(R"TW(tile product {{
@@ -357,7 +385,7 @@ TEST(Annotations, prefetch_what_a_step_decodes_several_numbers_of_from_far_memor
     TileProgram t = parse_tile_program(quantised(""));
     const auto prefetches = [&] { return annotations_of(annotate(t, {})).prefetch; };
     EXPECT_FALSE(prefetches());  // 2 KiB of codes, in a cache
-    t.stages.in_memory = {t.stages.inputs[1], t.stages.inputs[2]};
+    t.stages.far = {{t.stages.inputs[1], Residence::Memory}, {t.stages.inputs[2], Residence::Memory}};
     ASSERT_TRUE(prefetches());
     EXPECT_EQ(prefetches()->at(0).access, 1u);
     EXPECT_EQ(prefetches()->at(0).results, 1);

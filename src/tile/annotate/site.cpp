@@ -84,7 +84,7 @@ OperandSite operand_site(const TileProgram& p, const Walk& walk, ValueId value) 
         std::any_of(walk.stores.begin(), walk.stores.end(), [&](const auto& s) { return s.second->value == value; });
     site.memory = is_input(p, value) || (is_output(p, value) && !stored);
     site.near = p.near.count(value) != 0;
-    site.far = p.stages.in_memory.count(value) != 0;
+    site.far = p.stages.residence(value) == Residence::Memory;
     site.element_bytes = static_cast<int64_t>(byte_size(v.dtype));
     site.bytes = site.element_bytes;
     for (const Expr d : v.shape) site.bytes = site.bytes * d;

@@ -22,7 +22,7 @@ struct AxisSpan {
 struct OperandSite {
     bool memory = false;
     bool near = false;       ///< has a cache hint (TileProgram::near)
-    bool far = false;        ///< Program::in_memory
+    bool far = false;        ///< Residence::Memory
     bool checked = false;    ///< a Load has decided the conditions of the access
     bool last_read = false;  ///< no later stage reads it
     Expr bytes;              ///< of the tensor
