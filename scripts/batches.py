@@ -27,7 +27,7 @@ TOKEN = re.compile(r"""
   | (?P<name>[A-Za-z_]\w*)
   | (?P<mark>::|->|[^\s\w])
 """, re.VERBOSE | re.DOTALL)
-# Headers that define macros: where headers declare the same names.
+# A header that defines macros -> the beginning of the names of headers that declare names like them.
 MACROS = {"<elf.h>": "<llvm/"}
 KEYWORDS = set("""alignas alignof auto bool break case catch char class concept const consteval constexpr constinit continue
     decltype default delete do double else enum explicit extern false float for friend if inline int long mutable namespace

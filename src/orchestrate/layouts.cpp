@@ -489,6 +489,7 @@ ChosenLayouts choose_layouts(const Program& given, const Target& target, Boundar
     chooser.products();
     chooser.windows();
     chosen.values = propagate_layouts(program, std::move(chooser.layouts), propagation);
+    // Row-major layouts have stopped the propagation; they are no alternatives for optimal orchestration.
     std::erase_if(chosen.values, [](const auto& of) { return of.second.is_identity(); });
     return chosen;
 }
