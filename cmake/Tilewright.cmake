@@ -81,11 +81,11 @@ function(tw_sources target)
   target_sources(${target} PRIVATE ${batches})
 endfunction()
 
-# tw_test_sources(TARGET SOURCE...)
+# tw_cold_sources(TARGET SOURCE...)
 #
-# The same for a test program. Tests spend their time in the libraries: they are compiled with less optimisation, which
-# takes a third less time, and twice as many at a time, which takes a quarter less.
-function(tw_test_sources target)
+# The same for a target that spends little time in its own code, a test program or the command line: it is compiled with
+# less optimisation, which takes 40 % less time, and twice as many sources at a time, which takes a fifth less.
+function(tw_cold_sources target)
   tw_sources(${target} MOST 32 ${ARGN})
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()
@@ -100,15 +100,15 @@ foreach(pattern IN LISTS patterns)
   list(APPEND TILEWRIGHT_RUNTIME_SOURCES ${found})
 endforeach()
 
-# tw_library(FOLDER [DEPS target-or-folder...] [LINK library...] [APART sub-folder...])
+# tw_library(FOLDER [COLD] [DEPS target-or-folder...] [LINK library...] [APART sub-folder...])
 #
 # FOLDER is relative to src/. Every *.cpp in it that does not end in _test.cpp (sub-folders included, unless a sub-folder
 # is a library itself) becomes the static library tw_FOLDER; every *_test.cpp becomes part of FOLDER's test program.
 # DEPS are folders or imported targets that its headers use; LINK are used by its sources alone; sources of APART belong
-# to another target. Where some sources are
-# the runtime library's, these are tw_FOLDER_runtime, which tw_FOLDER links.
+# to another target. Where some sources are the runtime library's, these are tw_FOLDER_runtime, which tw_FOLDER links.
+# COLD: see tw_cold_sources; the runtime library's sources are optimised all the same.
 function(tw_library folder)
-  cmake_parse_arguments(ARG "" "" "DEPS;LINK;APART" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "DEPS;LINK;APART" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
   foreach(apart IN LISTS ARG_APART)
@@ -138,7 +138,9 @@ function(tw_library folder)
     set(scope INTERFACE)
   endif()
   add_library(tw_${name} ${kind})
-  if(sources)
+  if(sources AND ARG_COLD)
+    tw_cold_sources(tw_${name} ${sources})
+  elseif(sources)
     tw_sources(tw_${name} ${sources})
   endif()
   target_link_libraries(tw_${name} ${scope} tw_options)
@@ -165,7 +167,7 @@ function(tw_library folder)
   endif()
   if(TILEWRIGHT_TESTS AND tests)
     add_executable(${name}_test)
-    tw_test_sources(${name}_test ${tests})
+    tw_cold_sources(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE tw_${name} ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main rapidcheck)
     target_compile_definitions(${name}_test PRIVATE TW_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     if("LLVM" IN_LIST ARG_DEPS)
