@@ -122,7 +122,7 @@ void figure_10(int count, int capability, int threads, bool verbose) {
     for (const auto& [name, stages] : {std::pair("G4", chain::two_products(512, 512, 256, 256)),
                                        std::pair("S1", chain::attention(8, 512, 512, 64, 64))}) {
         const auto c = chain::make_chain(stages);
-        const chain::Space space = chain::make_space(*c, limit);
+        const chain::Space space = chain::make_space(*c);
         const GpuChainBytes rule_4(*c);
         const Target machine = with_gpu(host_target(), target);
         struct Drawn {

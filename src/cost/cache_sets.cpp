@@ -1,10 +1,16 @@
 #include "cost/cache_sets.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
 #include <numeric>
 
 namespace tilewright {
+
+namespace {
+
+size_t set_of(int64_t bytes) { return static_cast<size_t>(bytes) / kLineBytes % kL1Sets; }
+
+}  // namespace
 
 int64_t steps_to_same_set(int64_t stride_bytes) {
     constexpr int64_t kPeriod = kL1Sets * kLineBytes;
@@ -12,11 +18,11 @@ int64_t steps_to_same_set(int64_t stride_bytes) {
 }
 
 int64_t points_in_fullest_set(int64_t outer, int64_t outer_stride_bytes, int64_t inner, int64_t inner_stride_bytes) {
-    std::map<int64_t, int64_t> sets;
+    std::array<int64_t, kL1Sets> sets{};
     int64_t most = 0;
     for (int64_t i = 0; i < outer; ++i)
         for (int64_t j = 0; j < inner; ++j)
-            most = std::max(most, ++sets[(i * outer_stride_bytes + j * inner_stride_bytes) / kLineBytes % kL1Sets]);
+            most = std::max(most, ++sets[set_of(i * outer_stride_bytes + j * inner_stride_bytes)]);
     return most;
 }
 

@@ -234,6 +234,13 @@ class TrafficModel {
   public:
     TrafficModel(const StageModel& stage, const Nest& nest, const CycleRates& m)
         : s_(stage), nest_(nest), m_(m), x_(expand(stage, nest)), footprint_(x_.ranges.size(), 0) {
+        bytes_.reserve(depths() * s_.operands.size());
+        for (size_t d = 0; d < depths(); ++d)
+            for (size_t k = 0; k < s_.operands.size(); ++k) {
+                const OperandModel& o = s_.operands[k];
+                const bool as_outside = d > 0 && !o.irregular && o.shares.empty() && !o.depends[x_.loops[d - 1].axis];
+                bytes_.push_back(as_outside ? bytes_[(d - 1) * s_.operands.size() + k] : o.bytes(x_.ranges[d]));
+            }
         for (size_t d = 0; d < depths(); ++d)
             for (size_t k = 0; k < s_.operands.size(); ++k) footprint_[d] += touched(k, d);
     }
@@ -283,7 +290,7 @@ class TrafficModel {
         if (level == 0 || is_last(level) || home(k) > 0) return false;
         return s_.operands[k].residence != Residence::Near || footprint_[0] > kKept * m_.caches[level].bytes;
     }
-    double touched(size_t k, size_t d) const { return s_.operands[k].bytes(x_.ranges[std::max(d, home(k))]); }
+    double touched(size_t k, size_t d) const { return bytes_[std::max(d, home(k)) * s_.operands.size() + k]; }
 
     /// Bytes that pass through L1: the left operand of tile registers, while a panel of the right one is read for every
     /// tile of rows and stays.
@@ -386,6 +393,7 @@ class TrafficModel {
     const Nest& nest_;
     const CycleRates& m_;
     const Expanded x_;
+    std::vector<double> bytes_;      ///< that operand k touches inside the first d loops: element d x operands + k
     std::vector<double> footprint_;  ///< bytes touched inside the first d loops
 };
 

@@ -42,9 +42,18 @@ IndexReach::IndexReach(Expr index, int64_t whole) {
         }
         products_.push_back(std::move(product));
     }
+    note_axis();
+}
+
+void IndexReach::note_axis() {
+    axis_.reset();
+    if (products_.size() != 1 || products_[0].factors.size() != 1) return;
+    const Factor& f = products_[0].factors[0];
+    if (f.kind == Kind::Axis) axis_ = f.axis;
 }
 
 int64_t IndexReach::over(std::span<const int64_t> tile) const {
+    if (axis_) return products_[0].coefficient * (tile[*axis_] - 1);
     int64_t sum = 0;
     for (const Product& p : products_) {
         int64_t reach = p.coefficient;
@@ -82,6 +91,7 @@ std::vector<std::pair<int64_t, IndexReach>> IndexReach::summands() const {
         IndexReach alone;
         alone.products_.push_back(p);
         alone.products_[0].coefficient = 1;
+        alone.note_axis();
         out.emplace_back(p.coefficient, std::move(alone));
     }
     return out;

@@ -41,7 +41,11 @@ class IndexReach {
         int64_t coefficient = 1;
         std::vector<Factor> factors;
     };
+    /// Sets axis_ of an index with a single term, the coefficient times an axis.
+    void note_axis();
+
     std::vector<Product> products_;
+    std::optional<size_t> axis_;  ///< most indices are that simple
 };
 
 /// An access or the result of a stage.

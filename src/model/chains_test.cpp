@@ -43,7 +43,7 @@ TEST(ChainCode, computes_its_chain) {
     int run = 0;
     for (const Program& p : chains) {
         const Chain c = given(make_chain(p));
-        const std::vector<TilingExpression> expressions = make_space(c, 1e18).expressions;
+        const std::vector<TilingExpression> expressions = make_space(c).expressions;
         const std::vector<Tensor> inputs = random_inputs(p, 11);
         std::mt19937_64 rng(29);
         for (int k = 0; k < 6; ++k) {
@@ -62,7 +62,7 @@ TEST(ChainCode, computes_its_chain) {
 TEST(ChainCode, computes_chains_of_open_extents) {
     for (const Program& p : dynamic_chains()) {
         const Chain c = given(make_chain(p));
-        const std::vector<TilingExpression> expressions = make_space(c, 1e18).expressions;
+        const std::vector<TilingExpression> expressions = make_space(c).expressions;
         std::mt19937_64 rng(37);
         int run = 0;
         for (int tries = 0; run < 8 && tries < 200; ++tries) {
@@ -84,7 +84,7 @@ TEST(ChainCode, computes_chains_of_open_extents) {
 TEST(ChainCode, gives_on_hard_rows_what_whole_rows_give) {
     const Program p = parse_tile_program(kAttention).stages;
     const Chain c = given(make_chain(p));
-    const std::vector<TilingExpression> expressions = make_space(c, 1e18).expressions;
+    const std::vector<TilingExpression> expressions = make_space(c).expressions;
     std::mt19937_64 rng(31);
     int online = 0;
     for (int k = 0; k < 16; ++k) {

@@ -367,10 +367,23 @@ size_t SharedSums::operations() const {
 }
 
 SharedSums share_sums(const ConstantTransform& map) {
+    // A model has few different transforms, each in many kernels.
+    constexpr size_t kMostKept = 256;
+    static std::mutex mutex;
+    static std::map<std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<double>>, SharedSums> known;
+    const auto key = std::tie(map.row_extents, map.column_extents, map.weights);
+    {
+        const std::lock_guard lock(mutex);
+        if (const auto it = known.find(key); it != known.end()) return it->second;
+    }
     Sharing sharing(map.column_count());
     Sharing::Nodes inputs;
     for (size_t c = 0; c < map.column_count(); ++c) inputs.emplace_back(c);
-    return sharing.take(sharing.apply({map.row_extents, map.column_extents, map.weights}, inputs));
+    SharedSums shared = sharing.take(sharing.apply({map.row_extents, map.column_extents, map.weights}, inputs));
+    const std::lock_guard lock(mutex);
+    if (known.size() == kMostKept) known.clear();
+    known.emplace(key, shared);
+    return shared;
 }
 
 std::optional<MapSize> map_size(const TensorExpr& e) {

@@ -276,7 +276,7 @@ TEST(GpuSchedule, OfChainsOnFourWarpsComputesWhatTheySay) {
         const Program stages = chain_of_halves(type, 2, 128, 96, 64, 80, softmax);
         const auto c = chain::make_chain(stages);
         ASSERT_TRUE(c);
-        const chain::Space space = chain::make_space(*c, static_cast<double>(h200().block_shared_bytes));
+        const chain::Space space = chain::make_space(*c);
         const Target target = tilewright::test::on_gpu(h200());
         const Precision precision = softmax ? Precision::F16 : Precision::BF16;
         std::set<std::string> seen;
@@ -429,7 +429,7 @@ std::vector<Drawn> drawn(const GpuTarget& target, int tries, uint64_t seed) {
     for (const Program& stages : {chain::two_products(512, 512, 256, 256), chain::attention(8, 512, 512, 64, 64)}) {
         const auto c = chain::make_chain(stages);
         EXPECT_TRUE(c);
-        const chain::Space space = chain::make_space(*c, static_cast<double>(target.block_shared_bytes));
+        const chain::Space space = chain::make_space(*c);
         const GpuChainBytes rule_4(*c);
         for (int k = 0; k < tries; ++k) {
             chain::Candidate candidate{space.expressions[rng() % space.expressions.size()], {}};

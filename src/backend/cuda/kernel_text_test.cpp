@@ -66,7 +66,7 @@ std::vector<TileProgram> schedules_of(const Program& stages, size_t count, std::
     const auto c = chain::make_chain(stages);
     if (!c) return out;
     const Target target = tilewright::test::target_with({.lanes = 4, .vector_registers = 16});
-    const auto expressions = chain::make_space(*c, 1e18).expressions;
+    const auto expressions = chain::make_space(*c).expressions;
     for (int tries = 0; out.size() < count && tries < 40; ++tries) {
         chain::Candidate k{expressions[rng() % expressions.size()], {}};
         for (const size_t a : c->tiled) {

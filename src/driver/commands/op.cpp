@@ -92,7 +92,7 @@ std::optional<chain::SpaceCounts> pruning_of(const Program& program, const Targe
     const auto c = chain::make_chain(fuse_greedily(program));
     if (!c) return std::nullopt;
     const CycleRates rates(target);
-    return chain::make_space(*c, rates.caches[std::min<size_t>(1, rates.caches.size() - 1)].bytes).counts;
+    return chain::count_space(*c, rates.caches[std::min<size_t>(1, rates.caches.size() - 1)].bytes);
 }
 
 /// Compares estimates with measurements of the operator as one chain.

@@ -163,23 +163,37 @@ double TileBytes::operator()(const std::vector<int64_t>& tiles) const {
     return bytes;
 }
 
-Space make_space(const Chain& c, double capacity) {
+namespace {
+
+/// The space, and the numbers of expressions in `counts`.
+Space pruned_space(const Chain& c, SpaceCounts& counts) {
     Space space;
-    SpaceCounts& n = space.counts;
     const std::vector<TilingExpression> all = all_expressions(c);
-    n.expressions = all.size();
+    counts.expressions = all.size();
     std::set<TilingExpression> blocks;
     for (const TilingExpression& e : all)
         if (blocks.insert(block_expression(c, e)).second) space.expressions.push_back(block_expression(c, e));
-    n.after_rule_1 = space.expressions.size();
+    counts.after_rule_1 = space.expressions.size();
     std::erase_if(space.expressions, [&](const TilingExpression& e) { return keeps_many_tiles(c, e); });
-    n.after_rule_2 = space.expressions.size();
+    counts.after_rule_2 = space.expressions.size();
+    for (const size_t a : c.tiled) space.sizes.push_back(c.open[a] ? open_tile_sizes() : tile_sizes(c.extents[a]));
+    return space;
+}
+
+}  // namespace
+
+Space make_space(const Chain& c) {
+    SpaceCounts counts;
+    return pruned_space(c, counts);
+}
+
+SpaceCounts count_space(const Chain& c, double capacity) {
+    SpaceCounts n;
+    const Space space = pruned_space(c, n);
     double tiles = 1, kept = 1;
-    for (const size_t a : c.tiled) {
-        const int64_t most = (c.extents[a] + 15) / 16;
-        tiles *= static_cast<double>(most);
-        space.sizes.push_back(c.open[a] ? open_tile_sizes() : tile_sizes(c.extents[a]));
-        kept *= static_cast<double>(space.sizes.back().size());
+    for (size_t i = 0; i < c.tiled.size(); ++i) {
+        tiles *= static_cast<double>((c.extents[c.tiled[i]] + 15) / 16);
+        kept *= static_cast<double>(space.sizes[i].size());
     }
     n.all = static_cast<double>(n.expressions) * tiles;
     n.rule_1 = static_cast<double>(n.after_rule_1) * tiles;
@@ -199,7 +213,7 @@ Space make_space(const Chain& c, double capacity) {
         if (bytes(choice) <= kMargin * capacity) ++fitting;
     }
     n.rule_4 = n.rule_3 * fitting / static_cast<double>(std::max<uint64_t>(1, counted));
-    return space;
+    return n;
 }
 
 }  // namespace tilewright::chain

@@ -67,10 +67,10 @@ struct SpaceCounts {
 struct Space {
     std::vector<TilingExpression> expressions;
     std::vector<std::vector<int64_t>> sizes;
-    SpaceCounts counts;
 };
+Space make_space(const Chain& chain);
 /// `capacity`: bytes for rule 4. If there are more than twenty thousand choices of tiles, that many are counted at even
 /// distances and the counts are scaled.
-Space make_space(const Chain& chain, double capacity);
+SpaceCounts count_space(const Chain& chain, double capacity);
 
 }  // namespace tilewright::chain

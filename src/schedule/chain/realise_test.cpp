@@ -20,7 +20,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr double kAnyMemory = 1e18;
 
 Target target(int lanes = 4, int workers = 1, int64_t l2_bytes = 1 << 20) {
     return test::target_with({.lanes = lanes, .vector_registers = 16, .workers = workers, .l2_bytes = l2_bytes});
@@ -57,7 +56,7 @@ const TilingExpression& named(const Chain& c, const std::vector<TilingExpression
 }
 
 std::string tree(const Chain& c, const std::string& expression, const std::vector<int64_t>& tiles) {
-    const auto t = realise(c, {named(c, make_space(c, kAnyMemory).expressions, expression), tiles}, target());
+    const auto t = realise(c, {named(c, make_space(c).expressions, expression), tiles}, target());
     return t ? tiling_expression(*t) : "nothing";
 }
 
@@ -91,7 +90,7 @@ TEST(Realise, columns_of_matrix_instructions_start_at_whole_vectors) {
     tiles.features = {"amx-bf16", "amx-tile"};
     const auto products = [&](int64_t columns) {
         const std::string text =
-            print(given(realise(c, {make_space(c, kAnyMemory).expressions[0], {32, 64, 32, columns}}, tiles)));
+            print(given(realise(c, {make_space(c).expressions[0], {32, 64, 32, columns}}, tiles)));
         size_t n = 0;
         for (size_t at = text.find("matrix bf16 tile"); at != std::string::npos;
              at = text.find("matrix bf16 tile", at + 1))
@@ -105,7 +104,7 @@ TEST(Realise, columns_of_matrix_instructions_start_at_whole_vectors) {
 
 TEST(Realise, the_rows_of_one_thread_are_no_tasks_where_heads_are) {
     const Chain c = given(make_chain(attention(4, 6, 8, 3, 5)));
-    const TilingExpression e = make_space(c, kAnyMemory).expressions[0];
+    const TilingExpression e = make_space(c).expressions[0];
     const auto parallel = [&](int threads) {
         const std::string text = print(given(realise(c, {e, {2, 8, 3, 5}}, target(4, threads))));
         size_t n = 0;
@@ -119,7 +118,7 @@ TEST(Realise, the_rows_of_one_thread_are_no_tasks_where_heads_are) {
 TEST(Realise, a_softmax_whose_columns_are_cut_goes_on_with_a_running_maximum) {
     const Chain c = given(make_chain(attention(1, 6, 8, 3, 5)));
     const auto text = [&](int64_t columns) {
-        const auto t = realise(c, {make_space(c, kAnyMemory).expressions[0], {2, columns, 3, 5}}, target());
+        const auto t = realise(c, {make_space(c).expressions[0], {2, columns, 3, 5}}, target());
         return t ? print(*t) : std::string("nothing");
     };
     EXPECT_THAT(text(3), HasSubstr("compute 1 online"));
@@ -129,7 +128,7 @@ TEST(Realise, a_softmax_whose_columns_are_cut_goes_on_with_a_running_maximum) {
 TEST(Realise, statistics_of_rows_stand_once_in_front_of_all_columns) {
     const Chain c = given(make_chain(norm_product("layer", "9", 12, 8)));
     // m n k are x0 x1 x2; flat: k(n)
-    const auto expressions = make_space(c, kAnyMemory).expressions;
+    const auto expressions = make_space(c).expressions;
     const auto flat = std::find_if(expressions.begin(), expressions.end(),
                                    [](const TilingExpression& e) { return !e.groups.empty(); });
     ASSERT_NE(flat, expressions.end());
@@ -146,7 +145,7 @@ TEST(Realise, is_nothing_where_a_row_is_needed_whole_and_is_not) {
         if (p.name != "norm") continue;
         const Chain c = given(make_chain(p));
         ASSERT_EQ(c.extents[c.tiled[1]], 12);
-        for (const TilingExpression& e : make_space(c, kAnyMemory).expressions) {
+        for (const TilingExpression& e : make_space(c).expressions) {
             EXPECT_FALSE(realise(c, {e, {6, 5, 8, 4}}, target()));
             EXPECT_TRUE(realise(c, {e, {3, 12, 8, 4}}, target()));
         }
@@ -159,7 +158,7 @@ TEST(Realise, gives_trees_that_compute_their_chain) {
     for (const Program& p : dynamic_chains()) chains.push_back(p);
     for (const Program& p : chains) {
         const Chain c = given(make_chain(p));
-        const std::vector<TilingExpression> pruned = make_space(c, kAnyMemory).expressions;
+        const std::vector<TilingExpression> pruned = make_space(c).expressions;
         std::vector<TilingExpression> blocks;  // candidates pruned by rule 2 may be slow, but must be correct
         for (const TilingExpression& e : all_expressions(c)) blocks.push_back(block_expression(c, e));
         const std::vector<Tensor> inputs = random_inputs(p, 11);
@@ -199,7 +198,7 @@ TEST(Realise, gives_the_same_trees_with_the_choices_for_earlier_candidates) {
     size_t choices = 0, computes = 0;
     for (const Program& p : chains) {
         const Chain c = given(make_chain(p));
-        const std::vector<TilingExpression> expressions = make_space(c, kAnyMemory).expressions;
+        const std::vector<TilingExpression> expressions = make_space(c).expressions;
         std::mt19937_64 rng(29);
         StageChoices known;
         for (int k = 0; k < 60; ++k) {
@@ -217,7 +216,7 @@ TEST(Realise, makes_something_of_every_candidate_of_the_pruned_space_of_products
     for (const Program& p : {two_products(48, 32, 20, 64), three_products(32, 16, 32, 33, 16),
                              attention(2, 32, 48, 16, 20), attention(1, 40, 32, 32, 16, "add(mul(acc, 0.5), @2)")}) {
         const Chain c = given(make_chain(p));
-        const Space space = make_space(c, kAnyMemory);
+        const Space space = make_space(c);
         const std::vector<Tensor> inputs = random_inputs(p, 5);
         const std::vector<Tensor> expected = interpret(p, inputs);
         std::vector<size_t> at(c.tiled.size(), 0);
@@ -244,7 +243,7 @@ TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
     // Rows: plain, all equal, +-1e4, -inf first, all tiles but the last masked, all masked; and a NaN or +inf.
     Program p = parse_tile_program(kAttention).stages;
     const Chain c = given(make_chain(p));
-    const std::vector<TilingExpression> expressions = make_space(c, kAnyMemory).expressions;
+    const std::vector<TilingExpression> expressions = make_space(c).expressions;
     int run = 0, online = 0;
     for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf}) {
         const std::vector<Tensor> inputs = hard_inputs(poison);
@@ -287,7 +286,7 @@ TEST(Realise, gives_on_hard_rows_of_heads_that_share_keys_what_whole_rows_give) 
         for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf}) {
             const Program p = masked_grouped_attention(m);
             const Chain c = given(make_chain(p));
-            const std::vector<TilingExpression> expressions = make_space(c, kAnyMemory).expressions;
+            const std::vector<TilingExpression> expressions = make_space(c).expressions;
             std::vector<Tensor> inputs = random_inputs(p, 5);
             Tensor& mask = inputs.back();
             for (int64_t n = 0; n < 33; ++n) {
@@ -324,7 +323,7 @@ TEST(Realise, gives_on_hard_rows_of_heads_that_share_keys_what_whole_rows_give) 
 TEST(Realise, gives_on_hard_rows_of_every_candidate_of_the_space_what_whole_rows_give) {
     const Program p = attention(1, 16, 80, 16, 32, "add(mul(acc, 0.5), @2)");
     const Chain c = given(make_chain(p));
-    const Space space = make_space(c, kAnyMemory);
+    const Space space = make_space(c);
     std::vector<Tensor> inputs = random_inputs(p, 5);
     Tensor& mask = inputs.back();
     ASSERT_EQ(p.values[p.inputs.back()].name, "mask");

@@ -27,7 +27,7 @@ class Search {
           measures_(ways.costs->measures_schedules()),
           rng_(options.seed),
           models_(ways.costs->models_of(c.stages)),
-          space_(make_space(c, ways.capacity)),
+          space_(make_space(c)),
           bytes_(c) {
         for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
             if (c.reduced[c.tiled[i]]) continue;
@@ -55,7 +55,6 @@ class Search {
 
     SearchResult run() {
         SearchResult out;
-        out.counts = space_.counts;
         if (space_.expressions.empty()) return out;
         std::vector<Candidate> population = first();
         if (hopeless(population)) return out;

@@ -39,7 +39,6 @@ struct Found {
 
 struct SearchResult {
     std::vector<Found> top;  ///< best first; empty where no candidate is legal
-    SpaceCounts counts;
     size_t estimated = 0, measured = 0;
     int generations = 0;  ///< until no further gain; measured ones if there are any
 };

@@ -184,7 +184,7 @@ TEST(SplitSum, gives_on_hard_rows_in_every_schedule_of_its_parts_what_whole_rows
     const std::vector<Tensor> expected = interpret(p, inputs);
     const SplitSum s = given(split_sum(p, 2));
     const Chain c = given(make_chain(s.partial));
-    const std::vector<TilingExpression> expressions = make_space(c, 1e18).expressions;
+    const std::vector<TilingExpression> expressions = make_space(c).expressions;
     std::mt19937_64 rng(41);
     int run = 0, online = 0;
     for (int k = 0; k < 200 && run < 60; ++k) {

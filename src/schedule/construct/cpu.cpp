@@ -134,10 +134,16 @@ struct VectorsFirst {
     bool task, tile, micro;
 };
 
+/// The loops of a state, and the order of a register tile's axes (Micro::order).
+struct StateLoops {
+    Nest nest;
+    size_t copies_at = 0;
+    std::vector<size_t> order;
+};
+
 /// The loops of a state: tasks, L2 tiles, L1 tiles, register tiles.
-Realised with_loops(const Problem& p, const Realised& state, VectorsFirst first) {
+StateLoops loops_of(const Problem& p, const std::vector<std::vector<int64_t>>& tiles, VectorsFirst first) {
     const size_t n = p.stage.extents.size(), va = vector_axis(p);
-    const std::vector<std::vector<int64_t>>& tiles = state.state.tiles;
     const auto spatial = [&](bool vectors_first) {
         std::vector<size_t> axes;
         for (size_t a = 0; a < p.stage.spatial; ++a)
@@ -145,9 +151,8 @@ Realised with_loops(const Problem& p, const Realised& state, VectorsFirst first)
         if (va < p.stage.spatial) axes.insert(vectors_first ? axes.begin() : axes.end(), va);
         return axes;
     };
-    Realised r;
-    r.micro = state.micro;
-    std::vector<size_t>& order = r.micro.order;
+    StateLoops out;
+    std::vector<size_t>& order = out.order;
     order = spatial(first.micro);
     for (const size_t a : p.micro.order)
         if (a >= p.stage.spatial) order.push_back(a);
@@ -156,15 +161,15 @@ Realised with_loops(const Problem& p, const Realised& state, VectorsFirst first)
     std::vector<int64_t> range = p.stage.extents;
     const auto cut = [&](size_t a, int64_t to) {
         if (to >= range[a]) return;
-        r.loops.push_back({a, to});
+        out.nest.loops.push_back({a, to});
         range[a] = to;
     };
     for (const size_t a : spatial(first.task)) cut(a, tiles[2][a]);
-    r.copies_at = r.parallel = r.loops.size();
+    out.copies_at = out.nest.parallel = out.nest.loops.size();
     for (size_t a = p.stage.spatial; a < n; ++a) cut(a, tiles[2][a]);
     for (const size_t a : spatial(first.tile)) cut(a, tiles[1][a]);
     for (size_t a = p.stage.spatial; a < n; ++a) cut(a, tiles[1][a]);
-    return r;
+    return out;
 }
 
 Realised CpuModel::realise(const Problem& p, const Etir& e) const {
@@ -179,29 +184,33 @@ Realised CpuModel::realise(const Problem& p, const Etir& e) const {
     const double copying = p.loads.empty() ? 0 : copy_cycles(p, out.state.tiles[2], lanes_, rates_);
     out.seconds = 1e300;
     std::optional<double> compute;
+    Micro micro = out.micro;
+    StateLoops best;
     std::vector<std::vector<size_t>> orders;  // already evaluated: with few loops most orders are equal
     for (const bool task : {true, false})
         for (const bool tile : {true, false})
-            for (const bool micro : {true, false}) {
-                Realised r = with_loops(p, out, {task, tile, micro});
-                std::vector<size_t> axes{r.parallel};
-                for (const Nest::Loop& l : r.loops) axes.push_back(l.axis);
-                axes.insert(axes.end(), r.micro.order.begin(), r.micro.order.end());
+            for (const bool vectors : {true, false}) {
+                StateLoops now = loops_of(p, out.state.tiles, {task, tile, vectors});
+                std::vector<size_t> axes{now.nest.parallel};
+                for (const Nest::Loop& l : now.nest.loops) axes.push_back(l.axis);
+                axes.insert(axes.end(), now.order.begin(), now.order.end());
                 if (std::find(orders.begin(), orders.end(), axes) != orders.end()) continue;
                 orders.push_back(std::move(axes));
-                Nest nest;
-                nest.loops = r.loops;
-                nest.parallel = r.parallel;
-                nest.micro = &r.micro;
-                NestCost cost = nest_cost(p.stage, nest, rates_, compute);
+                micro.order = now.order;
+                now.nest.micro = &micro;
+                NestCost cost = nest_cost(p.stage, now.nest, rates_, compute);
                 compute = cost.compute_cycles;
                 cost.cycles += copying;
                 cost.compute_cycles += copying;
-                r.seconds = cost.seconds(rates_);
-                if (r.seconds >= out.seconds * (1 - 1e-9)) continue;
-                r.state = out.state;
-                out = std::move(r);
+                const double seconds = cost.seconds(rates_);
+                if (seconds >= out.seconds * (1 - 1e-9)) continue;
+                out.seconds = seconds;
+                best = std::move(now);
             }
+    out.loops = std::move(best.nest.loops);
+    out.parallel = best.nest.parallel;
+    out.copies_at = best.copies_at;
+    out.micro.order = std::move(best.order);
     return out;
 }
 
