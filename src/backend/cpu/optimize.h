@@ -8,7 +8,7 @@
 namespace tilewright::cpu {
 
 /// Version of these passes and of the code generator's options; a change invalidates cached code.
-inline constexpr int kPasses = 3;
+inline constexpr int kPasses = 4;
 
 /// The metadata of loops over tails of unknown extent in stages with dynamic sizes. Their addresses stay as the emitter
 /// wrote them: strength reduction took 40 % of the time of LLVM's code generator for such kernels, most of it for their
@@ -23,7 +23,8 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine);
 /// Strength reduction of addresses in all loops but those of tails, before LLVM's code generator.
 void reduce_strength(llvm::Module& module, llvm::TargetMachine& machine);
 
-/// The passes of LLVM's code generator, without its own strength reduction of all loops. A pass that is skipped, as by
+/// The passes of LLVM's code generator, without its own strength reduction of all loops and without the second
+/// scheduling. A pass that is skipped, as by
 /// llvm::OptPassGate, would still cost the analysis of all users of induction variables.
 class CodeGeneratorPasses : public llvm::legacy::PassManagerBase {
   public:

@@ -173,6 +173,8 @@ StageTiles::Tiles StageTiles::tiles_in(size_t a) {
     t.a = a;
     t.tile = register_tile(a);
     t.hi = b_.CreateAdd(r.lo, r.extent);
+    // A border of one or two points needs no code for tiles: half of the code of a depthwise convolution of 5 x 5 points.
+    if (a < e_.spatial && a != va_ && !r.constant_extent && r.most && *r.most <= 2) t.tile = 1;
     if (t.tile == 1) return t;
     if (r.constant_extent)
         t.rest = *r.constant_extent % t.tile;

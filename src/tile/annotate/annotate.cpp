@@ -183,7 +183,11 @@ void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::v
             tail.sizes.push_back(tile);
             tail.shift = may_shift(s, a, periodic);
         } else if (s.micro->padding != Padding::Local) {
-            tail.sizes = reads_again_from_afar(s, a) ? tail_sizes(tile) : half_tail_sizes(tile);
+            // Every size has the code of the whole sum.
+            if (out.unroll_sum == true)
+                tail.sizes = {1};
+            else
+                tail.sizes = reads_again_from_afar(s, a) ? tail_sizes(tile) : half_tail_sizes(tile);
         }
         out.tails.push_back(std::move(tail));
     }
