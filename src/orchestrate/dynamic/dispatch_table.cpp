@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -37,13 +38,16 @@ class TableMaker {
         size_t cells = 1;
         for (const GridAxis& a : grid_) cells *= a.sizes.size();
         std::vector<uint32_t> out(cells);
-        parallel_for(cells, [&](size_t n) {
-            Bindings sizes;
-            size_t rest = n;
-            for (size_t k = grid_.size(); k-- > 0; rest /= grid_[k].sizes.size())
-                sizes.emplace(grid_[k].symbol, grid_[k].sizes[rest % grid_[k].sizes.size()]);
-            out[n] = fastest(sizes);
-        });
+        std::vector<size_t> coarse, fine, open;
+        for (size_t n = 0; n < cells; ++n) (is_coarse(n) ? coarse : fine).push_back(n);
+        compare(coarse, out);
+        for (const size_t n : fine) {
+            if (const auto way = agreed(n, out))
+                out[n] = *way;
+            else
+                open.push_back(n);
+        }
+        compare(open, out);
         return out;
     }
 
@@ -57,6 +61,51 @@ class TableMaker {
     }
 
   private:
+    bool is_coarse(size_t k, size_t at) const { return grid_[k].coarse.empty() || grid_[k].coarse[at]; }
+
+    /// Per symbol, which of its sizes a point of the grid has.
+    std::vector<size_t> coordinates(size_t point) const {
+        std::vector<size_t> out(grid_.size());
+        for (size_t k = grid_.size(); k-- > 0; point /= grid_[k].sizes.size()) out[k] = point % grid_[k].sizes.size();
+        return out;
+    }
+
+    bool is_coarse(size_t point) const {
+        const std::vector<size_t> at = coordinates(point);
+        for (size_t k = 0; k < at.size(); ++k)
+            if (!is_coarse(k, at[k])) return false;
+        return true;
+    }
+
+    void compare(const std::vector<size_t>& points, std::vector<uint32_t>& out) const {
+        parallel_for(points.size(), [&](size_t n) {
+            const std::vector<size_t> at = coordinates(points[n]);
+            Bindings sizes;
+            for (size_t k = 0; k < at.size(); ++k) sizes.emplace(grid_[k].symbol, grid_[k].sizes[at[k]]);
+            out[points[n]] = fastest(sizes);
+        });
+    }
+
+    /// The way of all points of coarse sizes around this one; nothing if they differ.
+    std::optional<uint32_t> agreed(size_t point, const std::vector<uint32_t>& ways) const {
+        std::vector<size_t> around{0};
+        const std::vector<size_t> at = coordinates(point);
+        for (size_t k = 0; k < at.size(); ++k) {
+            size_t low = at[k], high = at[k];
+            while (!is_coarse(k, low)) --low;
+            while (!is_coarse(k, high)) ++high;
+            std::vector<size_t> next;
+            for (const size_t n : around) {
+                next.push_back(n * grid_[k].sizes.size() + low);
+                if (high != low) next.push_back(n * grid_[k].sizes.size() + high);
+            }
+            around = std::move(next);
+        }
+        for (const size_t n : around)
+            if (ways[n] != ways[around[0]]) return std::nullopt;
+        return ways[around[0]];
+    }
+
     const std::vector<GridAxis>& grid_;
     const size_t ways_;
     const uint32_t otherwise_;
@@ -127,6 +176,18 @@ void limit(std::vector<GridAxis>& grid, const std::vector<SizeSample>& samples) 
     }
 }
 
+void choose_coarse(GridAxis& axis, const std::vector<SizeSample>& samples) {
+    axis.coarse.assign(axis.sizes.size(), false);
+    for (const SizeSample& s : samples)
+        if (const auto size = s.sizes.find(axis.symbol); size != s.sizes.end())
+            if (const auto it = std::find(axis.sizes.begin(), axis.sizes.end(), std::max<int64_t>(1, size->second));
+                it != axis.sizes.end())
+                axis.coarse[static_cast<size_t>(it - axis.sizes.begin())] = true;
+    axis.coarse.front() = axis.coarse.back() = true;
+    for (size_t i = 1; i < axis.sizes.size(); ++i)
+        if (!axis.coarse[i - 1]) axis.coarse[i] = true;
+}
+
 }  // namespace
 
 std::vector<GridAxis> dispatch_grid(const std::vector<Var>& symbols, const std::vector<SizeSample>& samples,
@@ -147,6 +208,7 @@ std::vector<GridAxis> dispatch_grid(const std::vector<Var>& symbols, const std::
         out.push_back({v, {sizes.begin(), sizes.end()}});
     }
     limit(out, samples);
+    for (GridAxis& axis : out) choose_coarse(axis, samples);
     return out;
 }
 

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <atomic>
 #include <limits>
 
 namespace tilewright::dynamic {
@@ -31,6 +33,46 @@ TEST(DispatchTable, AWayThatIsFastestEverywhereNeedsNoKeys) {
     const Dispatch d = dispatch_table(grid, {{}, {}}, 0, [](uint32_t way, const Bindings&) { return way + 1.0; });
     EXPECT_THAT(d.keys, IsEmpty());
     EXPECT_THAT(d.table, ElementsAre(0));
+}
+
+TEST(DispatchTable, BetweenCoarseSizesThatAgreeNothingIsCompared) {
+    // Way 1 is faster where m * n is less than 1000.
+    const auto seconds = [](uint32_t way, const Bindings& sizes) {
+        return way == 0 ? 1000.0 : static_cast<double>(sizes.at(var("m")) * sizes.at(var("n")));
+    };
+    std::vector<GridAxis> grid{{var("m"), {}}, {var("n"), {}}};
+    for (GridAxis& axis : grid)
+        for (int64_t size = 1; size <= 4096; size *= 2) axis.sizes.push_back(size);
+    std::atomic<int> all = 0, some = 0;
+    const Dispatch whole = dispatch_table(grid, {{}, {}}, 0, [&](uint32_t way, const Bindings& sizes) {
+        ++all;
+        return seconds(way, sizes);
+    });
+    for (GridAxis& axis : grid)
+        for (size_t i = 0; i < axis.sizes.size(); ++i) axis.coarse.push_back(i % 2 == 0);
+    const Dispatch coarse = dispatch_table(grid, {{}, {}}, 0, [&](uint32_t way, const Bindings& sizes) {
+        ++some;
+        return seconds(way, sizes);
+    });
+    EXPECT_EQ(coarse.table, whole.table);
+    EXPECT_EQ(coarse.cuts, whole.cuts);
+    EXPECT_EQ(all, 2 * 13 * 13);
+    EXPECT_LT(some, all * 6 / 10);
+}
+
+TEST(DispatchGrid, SizesOfSamplesAndEverySecondOfTheOthersAreCoarse) {
+    const std::vector<GridAxis> grid =
+        dispatch_grid({var("n")}, {{.sizes = {{var("n"), 5}}}, {.sizes = {{var("n"), 64}}}}, {});
+    ASSERT_EQ(grid.size(), 1u);
+    const GridAxis& a = grid[0];
+    ASSERT_EQ(a.coarse.size(), a.sizes.size());
+    EXPECT_TRUE(a.coarse.front() && a.coarse.back());
+    for (size_t i = 0; i < a.sizes.size(); ++i) {
+        const bool sampled = a.sizes[i] == 5 || a.sizes[i] == 64;
+        EXPECT_TRUE(a.coarse[i] || !sampled);
+        EXPECT_TRUE(a.coarse[i] || a.coarse[i - 1]);
+    }
+    EXPECT_LT(std::count(a.coarse.begin(), a.coarse.end(), true), static_cast<int64_t>(a.sizes.size()));
 }
 
 TEST(DispatchTable, KeysThatDecideNothingAreDropped) {

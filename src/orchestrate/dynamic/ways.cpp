@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/union_find.h"
 #include "orchestrate/dynamic/dispatch_table.h"
+#include "orchestrate/dynamic/size_dependence.h"
 #include "program/transform/substitute.h"
 
 namespace tilewright::dynamic {
@@ -278,11 +280,14 @@ class Merger {
         const bool known = !samples.empty() && std::all_of(names.begin(), names.end(),
                                                            [&](Var v) { return samples[0].sizes.count(v) != 0; });
         if (!known || !ways[0].needs.empty()) return d;
+        std::map<size_t, BySize> of_step;
+        for (const Way& w : ways)
+            for (const size_t s : w.steps) of_step.try_emplace(s, *placed_[s].program, options_.seconds);
         const auto seconds = [&](const Way& w, const Bindings& sizes) {
             for (const Expr e : w.needs)
                 if (evaluate(e, sizes) < 0) return std::numeric_limits<double>::infinity();
             double sum = 0;
-            for (const size_t s : w.steps) sum += options_.seconds(*placed_[s].program, sizes);
+            for (const size_t s : w.steps) sum += of_step.at(s)(sizes);
             return sum;
         };
         std::vector<std::vector<double>> table;
