@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "compile/measured_costs.h"
 #include "cost/first_calibration.h"
+#include "cost/residual.h"
 #include "cost/target.h"
 #include "model/gpu_costs.h"
 #include "orchestrate/options.h"
@@ -97,6 +98,12 @@ void complete_machine(CompileOptions& options) {
     if (options.machine) return;
     options.machine =
         options.calibrate && !options.gpu ? calibrated_target(options.note, options.warn) : current_target();
+    if (!options.calibrate || options.gpu || !options.isa.empty() || options.tuned || options.tune) return;
+    std::string why;
+    if (auto learned = load_residual(target_of(options), &why))
+        options.residual = std::make_shared<const ResidualModel>(*std::move(learned));
+    else if (!why.empty() && options.warn)
+        options.warn(fmt::format("estimates are not corrected: {}", why));
 }
 
 std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options) {
@@ -136,6 +143,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     o.schedules = options.schedules;
     o.kept = code_cache(options);
     o.scheduling.target = target_of(options);
+    o.scheduling.residual = options.residual;
     choose_scheduler(o, options, weight_bytes);
     return o;
 }

@@ -13,6 +13,7 @@
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/provider.h"
 #include "base/tensor.h"
+#include "cost/residual.h"
 #include "cost/target.h"
 #include "graph/import.h"
 #include "model/compiled_model.h"
@@ -60,6 +61,9 @@ struct CompileOptions : GroupingOptions {
     /// Use the plan that `tilewright tune` has found and confirmed for this model with these options on this machine,
     /// if there is one (compile/tuned_plan.h). Nothing is measured.
     bool tuned = false;
+    /// Corrects the estimates (`tilewright db learn`). Set by complete_machine where `calibrate` is, on this machine's
+    /// own instructions. Tuned plans do without, so that what is learned later does not change them.
+    std::shared_ptr<const ResidualModel> residual;
     /// The pass `tune`, which may replace the finished plan of a CPU by another one (compile/tune_plan.h). Empty: the
     /// plan stays.
     std::function<void(const PlanToTune&)> tune;

@@ -21,6 +21,7 @@
 #include "compile/unit.h"
 #include "compile/whole_runs.h"
 #include "cost/annotate_options.h"
+#include "cost/residual.h"
 #include "graph/import.h"
 #include "model/model_sources.h"
 #include "ops/lowering.h"
@@ -250,11 +251,12 @@ void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateO
 
 /// Ways are compared by estimates.
 void merge_ways(State& s) {
-    const Target& target = s.planning.scheduling.target;
+    const Scheduling& how = s.planning.scheduling;
     dynamic::MergeOptions options;
     options.samples = s.samples;
     options.seconds = [&](const TileProgram& kernel, const Bindings& sizes) {
-        return estimate(kernel, target, sizes).seconds + kKernelSeconds;
+        const StageModels models = stage_models(kernel.stages, sizes);
+        return corrected_seconds(kernel, how.target, models, sizes, how.residual.get()) + kKernelSeconds;
     };
     s.unit->each_with_ways([&](Unit& u) { merge_ways(u, options); });
 }

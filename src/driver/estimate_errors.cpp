@@ -107,7 +107,7 @@ std::string kind_of(const TileProgram& kernel, const Bindings& sizes) {
 }
 
 std::vector<KernelTime> kernel_times(const CompiledModel& model, Session& session, const std::vector<Tensor>& inputs,
-                                     const Bindings& sizes, const Target& target) {
+                                     const Bindings& sizes, const Target& target, const ResidualModel* residual) {
     constexpr int kRuns = 15;
     std::map<int, std::vector<double>> us;  // the mean of a run's calls
     std::map<int, std::string> names;
@@ -126,8 +126,8 @@ std::vector<KernelTime> kernel_times(const CompiledModel& model, Session& sessio
     std::vector<KernelTime> out;
     for (const auto& [kernel, times] : us) {
         const TileProgram& tiles = model.kernels().at(static_cast<size_t>(kernel));
-        out.push_back({kind_of(tiles, sizes), names[kernel],
-                       (estimate(tiles, target, sizes).seconds + kKernelSeconds) * 1e6, median(times)});
+        const double seconds = corrected_seconds(tiles, target, stage_models(tiles.stages, sizes), sizes, residual);
+        out.push_back({kind_of(tiles, sizes), names[kernel], (seconds + kKernelSeconds) * 1e6, median(times)});
     }
     return out;
 }

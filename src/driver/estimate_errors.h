@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/residual.h"
 #include "cost/target.h"
 #include "model/session.h"
 #include "tile/tile.h"
@@ -24,10 +25,12 @@ struct KernelTime {
 };
 
 /// The times of the generated kernels of a model: of several runs the median, of several calls the mean. `inputs`: of
-/// the session, which belongs to the model. `target`: its rates are those of the estimates. Steps that call no
+/// the session, which belongs to the model. `target`: its rates are those of the estimates, which `residual` corrects
+/// (null: nothing does). Steps that call no
 /// generated kernel are omitted.
 std::vector<KernelTime> kernel_times(const CompiledModel& model, Session& session, const std::vector<Tensor>& inputs,
-                                     const Bindings& sizes, const Target& target);
+                                     const Bindings& sizes, const Target& target,
+                                     const ResidualModel* residual = nullptr);
 
 /// Of the kernels of one kind.
 struct EstimateErrors {

@@ -16,11 +16,13 @@ TileProgram fastest(std::vector<TileProgram> candidates, const KernelCosts& cost
 
 double EstimatedCosts::estimate(const TileProgram& kernel) const {
     if (!target_) return 0;
-    return target_->gpu ? gpu_estimate(kernel, *target_->gpu).seconds : tilewright::estimate(kernel, *target_).seconds;
+    if (target_->gpu) return gpu_estimate(kernel, *target_->gpu).seconds;
+    return estimate(kernel, stage_models(kernel.stages));
 }
 
 double EstimatedCosts::estimate(const TileProgram& kernel, const StageModels& models) const {
-    return models.empty() ? estimate(kernel) : tilewright::estimate(kernel, *target_, models).seconds;
+    if (models.empty()) return estimate(kernel);
+    return corrected_seconds(kernel, *target_, models, {}, residual_.get());
 }
 
 StageModels EstimatedCosts::models_of(const Program& stages) const {

@@ -1,10 +1,12 @@
 #pragma once
 // The costs of kernels on one machine, for schedulers and orchestration: estimated, recalled or measured.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cost/residual.h"
 #include "cost/stage_model.h"
 #include "cost/target.h"
 #include "tile/tile.h"
@@ -67,10 +69,12 @@ class KernelCosts {
 /// The fastest schedule by measure_schedules(), the first of equal ones. The first schedule if none can run.
 TileProgram fastest(std::vector<TileProgram> candidates, const KernelCosts& costs);
 
-/// Estimates only, by the model of the target. Without a target all are 0.
+/// Estimates only, by the model of the target, corrected by what was learned from measurements (null: nothing). Without
+/// a target all are 0.
 class EstimatedCosts : public KernelCosts {
   public:
-    explicit EstimatedCosts(std::optional<Target> target) : target_(std::move(target)) {}
+    explicit EstimatedCosts(std::optional<Target> target, std::shared_ptr<const ResidualModel> residual = nullptr)
+        : target_(std::move(target)), residual_(std::move(residual)) {}
 
     double estimate(const TileProgram& kernel) const final;
     double estimate(const TileProgram& kernel, const StageModels& models) const final;
@@ -86,6 +90,7 @@ class EstimatedCosts : public KernelCosts {
 
   private:
     std::optional<Target> target_;
+    std::shared_ptr<const ResidualModel> residual_;
 };
 
 }  // namespace tilewright

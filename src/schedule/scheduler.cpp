@@ -134,7 +134,7 @@ std::optional<SchedulerKind> scheduler_from_string(std::string_view name) {
 }
 
 EstimatedCosts estimated_costs(const Scheduling& how) {
-    return EstimatedCosts(how.estimated() ? std::optional(how.target) : std::nullopt);
+    return EstimatedCosts(how.estimated() ? std::optional(how.target) : std::nullopt, how.residual);
 }
 
 std::shared_ptr<const KernelCosts> kernel_costs(const Scheduling& how) {

@@ -35,6 +35,7 @@ struct Scheduling {
     /// On a GPU: cuBLASLt and cuDNN have candidates for products and convolutions where the model is loaded.
     bool gpu_libraries = false;
     bool estimates = false;  ///< CPU kernels are estimated, which all schedulers but Default require
+    std::shared_ptr<const ResidualModel> residual;  ///< corrects the estimates; null: none
     uint64_t seed = 1;
     /// Search requires costs that measure schedules. Chains measure their best eight if possible. Null: estimates.
     std::shared_ptr<const KernelCosts> costs;

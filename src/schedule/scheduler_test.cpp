@@ -5,9 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <memory>
 #include <set>
+#include <vector>
 
 #include "cost/given_test.h"
+#include "cost/residual.h"
+#include "cost/target_with_test.h"
 #include "program/random_program.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/construct/problems_test.h"
@@ -196,6 +201,19 @@ TEST(MakeChainSchedule, is_one_kernel_of_a_chain_and_nothing_else) {
     Scheduling blind = how;
     blind.estimates = false;
     EXPECT_FALSE(make_chain_schedule(chain::two_products(64, 64, 64, 64), blind));
+}
+
+TEST(EstimatedCosts, are_corrected_by_what_was_learned) {
+    const TileProgram kernel = default_schedule(construct::product(64, 64, 64), test::target_with());
+    Scheduling how;
+    how.target = test::target_with();
+    how.estimates = true;
+    const double plain = kernel_costs(how)->estimate(kernel);
+    const RegressionTree twice{{{-1, 0, {}, std::log(2.0F)}}};
+    how.residual = std::make_shared<const ResidualModel>(std::vector<TreeEnsemble>{{twice}}, 0, 50);
+    EXPECT_NEAR(kernel_costs(how)->estimate(kernel), 2 * plain, 1e-6 * plain);
+    const StageModels models = kernel_costs(how)->models_of(kernel.stages);
+    EXPECT_NEAR(kernel_costs(how)->estimate(kernel, models), 2 * plain, 1e-6 * plain);
 }
 
 }  // namespace

@@ -1,9 +1,14 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
+#include "cost/estimate.h"
 #include "cost/target.h"
+#include "schedule/default_schedule.h"
 #include "tool/tool_runner_test.h"
+#include "tune/boosted_trees.h"
+#include "tune/canonical.h"
 #include "tune/database.h"
 
 namespace tilewright::tool_test {
@@ -110,6 +115,46 @@ TEST_F(DbCommand, prune_removes_matching_records) {
     EXPECT_THAT(db({"prune", "--other-targets"}).out, HasSubstr("2 measurements and 1 choices removed"));
     EXPECT_THAT(db({"list"}).out, HasSubstr("1 measurements, 0 choices"));
     EXPECT_EQ(db({"prune"}).status, 2);
+}
+
+TEST_F(DbCommand, learn_refuses_few_measurements) {
+    const Result r = db({"learn"});
+    EXPECT_TRUE(refused(r));
+    EXPECT_THAT(r.err, HasSubstr("measurements of this machine, and 50 are the least"));
+}
+
+TEST_F(DbCommand, learn_corrects_estimates_until_it_is_told_to_forget) {
+    if (!has_boosted_trees()) GTEST_SKIP() << "no XGBoost (package libxgboost0)";
+    Target target = host_target();
+    target.workers = 1;
+    {
+        TuningDatabase all(place_ / "all.db");
+        for (int rows = 16; rows < 96; ++rows) {
+            const TileProgram kernel =
+                default_schedule(parse_program(fmt::format(
+                                     "program k {{\n  input x: f32[{0}, 64]\n  out: f32[{0}, 64] = [{0}, 64] neg(@0) "
+                                     "where @0 = x[i0, i1]\n  output out\n}}\n",
+                                     rows)),
+                                 target);
+            Measurement m;
+            m.key = {canonical_text(kernel.stages), schedule_text(kernel), target_key(target),
+                     "threads=1 warmth=warm weights=0"};
+            m.seconds = {2 * estimate(kernel, target).seconds, 0.01, 31};
+            all.insert(m);
+        }
+    }
+    const Result dry = db({"learn", "--threads", "1", "--dry-run"}, "all.db");
+    EXPECT_EQ(dry.status, 0) << dry.err;
+    EXPECT_THAT(dry.out, HasSubstr("80 measurements of 80 kernels on 1 thread"));
+    EXPECT_THAT(dry.out, Not(HasSubstr("kept in")));
+    const Result r = db({"learn", "--threads", "1", "--json", "learned.json"}, "all.db");
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_THAT(r.out, HasSubstr("kept in"));
+    const auto json = nlohmann::json::parse(place_.read("learned.json"));
+    EXPECT_GT(json.at("error_before").get<double>(), 1.3) << "the tool's rates may be others than these";
+    EXPECT_LT(json.at("error_after").get<double>(), 1.05);
+    EXPECT_THAT(db({"learn", "--threads", "1", "--forget"}, "all.db").out, HasSubstr("removed"));
+    EXPECT_THAT(db({"learn", "--threads", "1", "--forget"}, "all.db").out, HasSubstr("nothing was learned"));
 }
 
 TEST_F(DbCommand, errors_name_the_cause) {

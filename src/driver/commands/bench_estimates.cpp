@@ -4,10 +4,12 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "base/option_error.h"
 #include "compile/limits.h"
+#include "cost/residual.h"
 #include "driver/estimate_errors.h"
 #include "driver/files.h"
 #include "driver/gpu_run.h"
@@ -33,7 +35,9 @@ std::vector<KernelTime> kernel_times(const ModelOptions& o, const DataOptions& d
     Session session = session_of(o, c);
     Target target = c.model->target();
     target.workers = default_thread_count(o.threads);
-    return kernel_times(*c.model, session, inputs, bind_inputs(c.program, inputs), target);
+    const auto residual = o.no_calibrate ? std::nullopt : load_residual(target);
+    return kernel_times(*c.model, session, inputs, bind_inputs(c.program, inputs), target,
+                        residual ? &*residual : nullptr);
 }
 
 Json to_json(const KernelTime& k) {

@@ -8,6 +8,7 @@
 #include "cost/target.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
+#include "driver/commands/db_learn.h"
 #include "driver/files.h"
 #include "tune/database.h"
 #include "tune/exchange.h"
@@ -271,12 +272,14 @@ void add_db_command(CLI::App& app, int& status) {
     add_export(*db, o, status);
     add_merge(*db, o, status);
     add_prune(*db, o, status);
+    add_db_learn(*db, status);
     db->footer(
         "Examples:\n"
         "  tilewright db list\n"
         "  tilewright db export records.jsonl\n"
         "  tilewright db merge records.jsonl other.db\n"
-        "  tilewright db prune --older-than 180 --dry-run");
+        "  tilewright db prune --older-than 180 --dry-run\n"
+        "  tilewright db learn");
 }
 
 }  // namespace tilewright
