@@ -260,8 +260,13 @@ std::string residual_path(const Target& target) {
 }
 
 std::optional<ResidualModel> load_residual(const Target& target, std::string* why) {
+    std::string path;
     try {
-        const std::string path = residual_path(target);
+        path = residual_path(target);
+    } catch (const RuntimeError&) {
+        return std::nullopt;  // no folder, and nothing in it
+    }
+    try {
         std::error_code none;
         if (!std::filesystem::exists(path, none)) return std::nullopt;
         const auto text = read_trusted_file(path, kMostBytes);
