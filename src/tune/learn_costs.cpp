@@ -134,6 +134,23 @@ std::vector<TreeEnsemble> trained(const std::vector<LearningRow>& rows, const st
     return out;
 }
 
+/// log of the nanoseconds that were estimated.
+double log_estimate(const LearningRow& r) { return r.features[0] * std::log(2.0); }
+
+/// The rows of schedules that are nearly as fast as the fastest of their kernel.
+std::vector<LearningRow> near_best(const std::vector<LearningRow>& rows) {
+    const auto measured = [](const LearningRow& r) { return log_estimate(r) + r.log_ratio; };
+    std::map<std::string_view, double> best;
+    for (const LearningRow& r : rows) {
+        const auto it = best.try_emplace(r.stages, measured(r)).first;
+        it->second = std::min(it->second, measured(r));
+    }
+    std::vector<LearningRow> out;
+    for (const LearningRow& r : rows)
+        if (measured(r) <= best.at(r.stages) + std::log(kNearBest)) out.push_back(r);
+    return out;
+}
+
 double geometric(const std::vector<double>& logs) {
     double sum = 0;
     for (const double x : logs) sum += std::abs(x);
@@ -142,7 +159,8 @@ double geometric(const std::vector<double>& logs) {
 
 }  // namespace
 
-LearnedCosts learn_costs(const std::vector<LearningRow>& rows, const LearningOptions& o) {
+LearnedCosts learn_costs(const std::vector<LearningRow>& all, const LearningOptions& o) {
+    const std::vector<LearningRow> rows = near_best(all);
     if (rows.size() < kLeastRows)
         throw RuntimeError(
             fmt::format("{} measurements of this machine, and {} are the least to learn from; "
@@ -173,7 +191,7 @@ LearnedCosts learn_costs(const std::vector<LearningRow>& rows, const LearningOpt
             before[r] = rows[r].log_ratio;
             after[r] = rows[r].log_ratio - p.log_ratio;
             spreads[r] = p.spread;
-            plain[r] = rows[r].features[0] * std::log(2.0);  // log of the estimate
+            plain[r] = log_estimate(rows[r]);
             measured[r] = plain[r] + before[r];
             corrected[r] = plain[r] + p.log_ratio;
         }

@@ -40,6 +40,7 @@ int forget(const std::string& path) {
 
 std::string json_of(const LearnedCosts& learned, const LearningRows& rows, bool kept) {
     return nlohmann::ordered_json{{"measurements", rows.rows.size()},
+                                  {"learned_from", learned.model.measurements()},
                                   {"kernels", learned.kernels},
                                   {"unreadable", rows.unreadable},
                                   {"error_before", learned.error_before},
@@ -67,7 +68,9 @@ int learn(const LearnOptions& o) {
     fmt::print("{} measurements of {} kernels on {} thread{}", rows.rows.size(), learned.kernels, target.workers,
                target.workers == 1 ? "" : "s");
     if (rows.unreadable > 0) fmt::print("; {} of another version left out", rows.unreadable);
-    fmt::print("\nkernels that were held out   estimate   corrected\n");
+    fmt::print("\nlearned from {} of schedules within {:.0f} % of the fastest of their kernel\n",
+               learned.model.measurements(), (kNearBest - 1) * 100);
+    fmt::print("kernels that were held out   estimate   corrected\n");
     fmt::print("  geometric error            {:8.3f}   {:9.3f}\n", learned.error_before, learned.error_after);
     fmt::print("  correlation of logarithms  {:8.3f}   {:9.3f}\n", learned.correlation_before,
                learned.correlation_after);
