@@ -137,12 +137,6 @@ float RegressionTree::at(const ResidualFeatures& features) const {
     return nodes[n].value;
 }
 
-bool operator==(const RegressionTree& a, const RegressionTree& b) {
-    return std::equal(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(), [](const auto& x, const auto& y) {
-        return x.feature == y.feature && x.threshold == y.threshold && x.children == y.children && x.value == y.value;
-    });
-}
-
 ResidualModel::ResidualModel(std::vector<TreeEnsemble> ensembles, double noise, size_t measurements)
     : ensembles_(std::move(ensembles)), noise_(noise), measurements_(measurements) {
     TW_CHECK(!ensembles_.empty(), "a residual model without trees");

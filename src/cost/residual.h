@@ -20,7 +20,7 @@ namespace tilewright {
 inline constexpr size_t kResidualFeatures = 22;
 using ResidualFeatures = std::array<float, kResidualFeatures>;
 
-/// Their names, for people: "log2 seconds", ...
+/// Their names, for people: "log2 estimated ns", ...
 std::span<const std::string_view> residual_feature_names();
 
 /// What the correction of an estimate depends on. None is a name or a position: kernels of models that were never
@@ -39,7 +39,6 @@ struct RegressionTree {
     std::vector<Node> nodes;
 
     float at(const ResidualFeatures& features) const;
-    friend bool operator==(const RegressionTree&, const RegressionTree&);
 };
 
 /// Trees whose values add up.

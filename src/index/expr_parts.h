@@ -1,5 +1,5 @@
 #pragma once
-// Internals of Expr that the files of this folder share.
+// The parts of an Expr: for the files of this folder, and for others that take expressions apart.
 
 #include <vector>
 

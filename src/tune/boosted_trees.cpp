@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"

@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "cost/sampling.h"
-#include "tune/boosted_trees.h"
 #include "tune/canonical.h"
 #include "tune/measure.h"
 
@@ -129,7 +128,9 @@ std::vector<TreeEnsemble> trained(const std::vector<LearningRow>& rows, const st
                 features.push_back(rows[r].features);
                 labels.push_back(static_cast<float>(rows[r].log_ratio));
             }
-        out.push_back(boosted_trees(features, labels, {o.trees, o.depth, o.rate, o.seed + e}));
+        BoostingOptions boosting = o.boosting;
+        boosting.seed = o.seed + e;
+        out.push_back(boosted_trees(features, labels, boosting));
     }
     return out;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cost/residual.h"
+#include "tune/boosted_trees.h"
 #include "tune/database.h"
 
 namespace tilewright {
@@ -36,9 +37,7 @@ inline constexpr size_t kLeastRows = 50;
 
 struct LearningOptions {
     size_t ensembles = 5;  ///< each trained on a bootstrap sample
-    int trees = 60;        ///< of each
-    int depth = 3;
-    double rate = 0.1;
+    BoostingOptions boosting;
     size_t folds = 5;  ///< of the cross-validation
     uint64_t seed = 1;
 };

@@ -1,6 +1,7 @@
 #include "backend/cuda/variables.h"
 
 #include "base/error.h"
+#include "index/expr_parts.h"
 
 namespace tilewright::cuda {
 
@@ -8,26 +9,6 @@ Expr Variables::add(std::string_view name, Interval range) {
     names_of_.push_back(names_.fresh(name));
     return IndexVariables::add(name, range);
 }
-
-namespace {
-
-Expr from_atom(const Atom& a) {
-    switch (a.kind) {
-        case Atom::Kind::FloorDiv:
-            return floor_div(a.a, a.b);
-        case Atom::Kind::Mod:
-            return mod(a.a, a.b);
-        case Atom::Kind::Min:
-            return min(a.a, a.b);
-        case Atom::Kind::Max:
-            return max(a.a, a.b);
-        case Atom::Kind::Var:
-            break;
-    }
-    return Expr::var(a.var);
-}
-
-}  // namespace
 
 void Variables::call(Expr e, const std::string& name, Writer& out) {
     if (e.constant() != 0 || e.terms().size() != 1 || e.terms()[0].coefficient != 1 || e.terms()[0].atoms.size() != 1)
@@ -133,7 +114,7 @@ std::string Variables::condition(Expr e, const LoadText& loads) const {
     Expr least, most;
     for (const Term& t : e.terms()) {
         Expr term = t.coefficient < 0 ? -t.coefficient : t.coefficient;
-        for (const Atom* a : t.atoms) term = term * from_atom(*a);
+        for (const Atom* a : t.atoms) term = term * parts::from_atom(*a);
         (t.coefficient < 0 ? least : most) += term;
     }
     const int64_t c = e.constant();

@@ -67,7 +67,7 @@ int learn(const LearnOptions& o) {
     if (!o.json.empty()) write_json(o.json, json_of(learned, rows, kept));
     fmt::print("{} measurements of {} kernels on {} thread{}", rows.rows.size(), learned.kernels, target.workers,
                target.workers == 1 ? "" : "s");
-    if (rows.unreadable > 0) fmt::print("; {} of another version left out", rows.unreadable);
+    if (rows.unreadable > 0) fmt::print("; {} of libraries or other versions left out", rows.unreadable);
     fmt::print("\nlearned from {} of schedules within {:.0f} % of the fastest of their kernel\n",
                learned.model.measurements(), (kNearBest - 1) * 100);
     fmt::print("kernels that were held out   estimate   corrected\n");

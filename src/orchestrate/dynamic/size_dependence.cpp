@@ -2,27 +2,12 @@
 
 #include <algorithm>
 
+#include "index/expr_parts.h"
 #include "program/transform/substitute.h"
 
 namespace tilewright::dynamic {
 
 namespace {
-
-Expr expression_of(const Atom& a) {
-    switch (a.kind) {
-        case Atom::Kind::Var:
-            return Expr::var(a.var);
-        case Atom::Kind::FloorDiv:
-            return floor_div(a.a, a.b);
-        case Atom::Kind::Mod:
-            return mod(a.a, a.b);
-        case Atom::Kind::Min:
-            return min(a.a, a.b);
-        case Atom::Kind::Max:
-            return max(a.a, a.b);
-    }
-    return {};
-}
 
 void add(Expr e, std::vector<Expr>& out) {
     if (e.is_constant()) return;
@@ -32,7 +17,7 @@ void add(Expr e, std::vector<Expr>& out) {
     }
     for (const Term& t : e.terms())
         for (const Atom* a : t.atoms) {
-            if (const Expr alone = expression_of(*a); is_uniform(alone)) {
+            if (const Expr alone = parts::from_atom(*a); is_uniform(alone)) {
                 add(alone, out);
             } else if (a->kind != Atom::Kind::Var) {
                 add(a->a, out);
