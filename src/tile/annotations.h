@@ -79,6 +79,9 @@ struct Tail {
     /// The last size is the tile; a tail longer than all others is computed by a whole tile that ends where the axis
     /// does (Halide's ShiftInwards): some results are computed twice.
     bool shift = false;
+    /// Where the axis is cut: pieces of at most so many points (the border of a padded window) run point by point,
+    /// without code for tiles.
+    int64_t border = 0;
     friend bool operator==(const Tail&, const Tail&) = default;
 };
 

@@ -29,7 +29,7 @@
 //     non_temporal above 33554432      (or always, never; behind a store's padding as well)
 //     prefetch 1 panel bytes 8192 results 8      (or task, rows, window, map, epilogue; prefetch never)
 //     left streamed                    (or kept)
-//     tail m [1 2 3 4 5 6 8 12] shift            cut [m n]
+//     tail m [1 2 3 4 5 6 8 12] shift border 2   cut [m n]
 //
 // and of a GPU, `copy` of a load or a store:
 //
@@ -314,6 +314,7 @@ class Parser {
             text_.expect("[");
             while (!text_.eat("]")) tail.sizes.push_back(text_.integer());
             tail.shift = text_.eat_word("shift");
+            if (text_.eat_word("border")) tail.border = text_.integer();
         }
         if (text_.eat_word("cut")) a.cut = axis_list(c.stage);
         gpu_annotations(c);

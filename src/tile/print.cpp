@@ -147,6 +147,7 @@ class Printer {
             std::vector<std::string> sizes;
             for (const int64_t size : t.sizes) sizes.push_back(std::to_string(size));
             s += fmt::format(" tail {} [{}]{}", axis_name(c.stage, t.axis), join(sizes), t.shift ? " shift" : "");
+            if (t.border > 0) s += fmt::format(" border {}", t.border);
         }
         if (a.cut) s += " cut " + axis_list(c.stage, *a.cut);
         return s + gpu_annotations(c);

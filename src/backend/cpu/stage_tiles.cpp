@@ -173,8 +173,9 @@ StageTiles::Tiles StageTiles::tiles_in(size_t a) {
     t.a = a;
     t.tile = register_tile(a);
     t.hi = b_.CreateAdd(r.lo, r.extent);
-    // A border of one or two points needs no code for tiles: half of the code of a depthwise convolution of 5 x 5 points.
-    if (a < e_.spatial && a != va_ && !r.constant_extent && r.most && *r.most <= 2) t.tile = 1;
+    const auto& tails = m_.annotations.tails;
+    const auto tail = std::find_if(tails.begin(), tails.end(), [&](const Tail& known) { return known.axis == a; });
+    if (tail != tails.end() && !r.constant_extent && r.most && *r.most <= tail->border) t.tile = 1;
     if (t.tile == 1) return t;
     if (r.constant_extent)
         t.rest = *r.constant_extent % t.tile;
@@ -188,14 +189,13 @@ StageTiles::Tiles StageTiles::tiles_in(size_t a) {
         whole = b_.CreateMul(b_.CreateUDiv(r.extent, points), points);
     }
     t.whole_hi = b_.CreateAdd(r.lo, whole);
-    // A padded end has few points and needs no code for larger tiles, which would be most of the code of a padded
-    // convolution with dynamic sizes.
+    // Code for tiles of more points than there are would be most of the code of a padded convolution with dynamic
+    // sizes.
     t.fills = !r.most || *r.most >= t.tile;
     if (!t.fills) t.whole_hi = r.lo;
     t.longest = std::min(t.tile - 1, r.most.value_or(t.tile));
     t.sizes = tail_sizes(a, t.tile, t.longest);
-    for (const Tail& tail : m_.annotations.tails)
-        if (tail.axis == a) t.shift = tail.shift;
+    if (tail != tails.end()) t.shift = tail->shift;
     return t;
 }
 

@@ -168,13 +168,16 @@ bool reads_again_from_afar(const StageSite& s, size_t a) {
     return false;
 }
 
+/// Code for tiles in borders of one or two points would be half of the code of a depthwise convolution of 5 x 5 points.
+constexpr int64_t kBorder = 2;
+
 void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::vector<Expr>>& cuts,
                   const std::vector<size_t>& periodic) {
     for (size_t a = 0; a < s.expr->spatial; ++a) {
         const int64_t tile = s.register_tile(a);
         if (s.vector_axis(a) || tile == 1 || !has_dynamic_tail(s, a, cuts[a])) continue;
         if (std::any_of(out.tails.begin(), out.tails.end(), [&](const Tail& t) { return t.axis == a; })) continue;
-        Tail tail{a, {tile}, false};
+        Tail tail{a, {tile}, false, cuts[a].empty() ? 0 : kBorder};
         if (s.on_tiles() && a == s.micro->matrix->rows) {
             // The number of rows is part of a tile register's shape, which may be dynamic.
             const int64_t tiles = (tile + kTileRows - 1) / kTileRows, height = (tile + tiles - 1) / tiles;
@@ -325,6 +328,7 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
               "tail sizes ascend to the register tile, or to less, of a spatial axis that is not the vector axis");
         check(std::count_if(a.tails.begin(), a.tails.end(), [&](const Tail& u) { return u.axis == t.axis; }) == 1,
               "an axis has two tails");
+        check(t.border >= 0, "a border has 0 points or more");
         check(!t.shift || t.sizes.back() == s.register_tile(t.axis),
               "a shifted tail is a whole tile, which must be one of its sizes");
         check(!t.shift || may_shift(s, t.axis, unrolled.value_or(std::vector<size_t>())),

@@ -57,7 +57,7 @@ std::vector<std::string> annotation_errors(const std::string& annotations) {
 
 constexpr const char* kAll =
     " accumulators 4 in_flight 8 epilogue_loop [m] vectors 16 steps 4 non_temporal above 4096"
-    " prefetch 1 panel bytes 8192 results 8 prefetch 2 epilogue bytes 0 tail m [1 2 3 13] shift cut [m]";
+    " prefetch 1 panel bytes 8192 results 8 prefetch 2 epilogue bytes 0 tail m [1 2 3 13] shift border 2 cut [m]";
 
 TEST(Annotations, are_read_back_as_they_are_printed) {
     for (const char* some : {kAll, "", " accumulators 1 epilogue_loop [] non_temporal never prefetch never cut []",
@@ -73,9 +73,9 @@ TEST(Annotations, are_read_back_as_they_are_printed) {
 }
 
 TEST(Annotations, that_are_malformed_are_rejected) {
-    for (const char* wrong :
-         {" accumulators", " sum", " epilogue_loop m", " epilogue_loop [x]", " non_temporal", " prefetch 1",
-          " prefetch 1 lines bytes 4", " prefetch -1 panel bytes 4", " tail m", " tail x [1]", " cut m", " unroll 4"})
+    for (const char* wrong : {" accumulators", " sum", " epilogue_loop m", " epilogue_loop [x]", " non_temporal",
+                              " prefetch 1", " prefetch 1 lines bytes 4", " prefetch -1 panel bytes 4", " tail m",
+                              " tail x [1]", " tail m [1] border", " cut m", " unroll 4"})
         EXPECT_THROW(parse_tile_program(annotated_product(wrong)), ModelError) << wrong;
 }
 
@@ -100,6 +100,7 @@ TEST(Annotations, must_be_legal) {
              {" tail m [2 2 13]", "tail sizes ascend"},
              {" tail m [1 14]", "tail sizes ascend"},
              {" tail m [1 2] shift", "a shifted tail is a whole tile"},
+             {" tail m [13] border -1", "a border has 0 points or more"},
              {" tail m [13] tail m [1 13]", "an axis has two tails"},
              {" cut [k]", "loops are cut along spatial axes"}})
         EXPECT_THAT(annotation_errors(wrong), Contains(HasSubstr(why))) << wrong;
@@ -309,7 +310,7 @@ compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8] order [s0 s1 s2 r3 r4] pa
 )TW");
     ASSERT_TRUE(a.cut);
     EXPECT_THAT(*a.cut, ElementsAre(0, 1));
-    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1}, false}));
+    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1}, false, 2}));
     ASSERT_TRUE(a.prefetch);
     EXPECT_THAT(*a.prefetch, ElementsAre(Prefetch{0, PrefetchKind::Window, 8192}));
     EXPECT_FALSE(a.accumulators);  // of three steps

@@ -81,7 +81,8 @@ class Variants {
             const int64_t tile = site_.register_tile(tail.axis);
             for (const std::vector<int64_t>& sizes :
                  {std::vector<int64_t>{tile}, std::vector<int64_t>{1, tile}, tail_sizes(tile), half_tail_sizes(tile)})
-                for (const bool shift : {false, true}) others.push_back({tail.axis, sizes, shift});
+                for (const bool shift : {false, true}) others.push_back({tail.axis, sizes, shift, tail.border});
+            if (tail.border > 0) others.push_back({tail.axis, tail.sizes, tail.shift, 0});
             for (Tail& other : others) {
                 if (other == tail) continue;
                 Annotations a = given_;
