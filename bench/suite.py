@@ -22,6 +22,7 @@ package; `torch` needs torch and onnx2torch, and is torch.compile (its default m
 model. Exit status 1 if a line fails.
 """
 import argparse
+import contextlib
 import csv
 import ctypes
 import datetime
@@ -33,6 +34,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -246,12 +248,27 @@ def largest_error(got, want):
     return worst
 
 
+def wait_until_idle(limit=0.5):
+    """Waits until no other thread of this process runs, at most `limit` seconds. A peer's threads spin after their run:
+    ONNX Runtime's for up to 50 ms, which doubled the next turn's times on two CPUs."""
+    me, end = str(threading.get_native_id()), time.perf_counter() + limit
+    while time.perf_counter() < end:
+        running = False
+        for task in Path("/proc/self/task").glob("*/stat"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                running |= task.parent.name != me and task.read_text().rpartition(")")[2].split()[0] == "R"
+        if not running:
+            return
+        time.sleep(0.001)
+
+
 def times(functions, seconds):
-    """Median seconds of each, run in turns of a tenth of a second until each has run for `seconds`. The first run of each
-    is not counted: the other's threads may still be spinning, waiting for work, and have filled the caches."""
+    """Median seconds of each, run in turns of a tenth of a second until each has run for `seconds`. Other threads are
+    idle when a turn begins, and its first run, which finds the other's data in the caches, is not counted."""
     taken = [[] for _ in functions]
     while any(sum(t) < seconds or len(t) < 5 for t in taken):
         for f, t in zip(functions, taken):
+            wait_until_idle()
             f()
             turn = 0.0
             while turn < 0.1:
