@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <sstream>
 
 #include "backend/cpu/run_kernel_test.h"
 #include "base/temporary_folder_test.h"
@@ -379,6 +381,65 @@ compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8 r3=3 r4=3] order [s0 s1 s2
             }
             ASSERT_EQ(disagreement(code, t, inputs, 0), "") << h << " x " << w;
         }
+}
+
+/// The instructions of the shortest loop that has `count` of `what`; 0: there is none.
+size_t loop_with(size_t count, std::string_view what, const std::string& assembly) {
+    std::vector<std::string> lines;
+    std::map<std::string, size_t> labels;
+    size_t shortest = 0;
+    std::istringstream in(assembly);
+    for (std::string line; std::getline(in, line);) {
+        if (line.rfind(".L", 0) == 0) {
+            labels[line.substr(0, line.find(':'))] = lines.size();
+        } else if (line.rfind("\tj", 0) == 0) {
+            const auto label = labels.find(line.substr(line.find_last_of('\t') + 1));
+            if (label == labels.end()) continue;  // a forward jump
+            const auto begin = lines.begin() + static_cast<std::ptrdiff_t>(label->second);
+            const auto found = std::count_if(begin, lines.end(),
+                                             [&](const std::string& l) { return l.find(what) != std::string::npos; });
+            const auto length = static_cast<size_t>(lines.end() - begin) + 1;
+            if (static_cast<size_t>(found) == count && (shortest == 0 || length < shortest)) shortest = length;
+        }
+        lines.push_back(line);
+    }
+    return shortest;
+}
+
+TEST(Codegen, addresses_of_a_dynamic_product_advance_with_its_inner_loop) {
+    const TileProgram t = parse_tile_program(R"TW(tile product {
+stages {
+program product {
+  input a: f32[$rows, 96]
+  input b: f32[4, 96, 16]
+  c: f32[$rows, 64] = [$rows, 64] sum(i2 < 96) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 16, i2, i1 % 16]
+  output c
+}
+}
+axes m="$rows" n="64" k="96"
+stage 0 over [m n k]
+parallel n by 32 {
+  parallel m by 12 {
+    compute 0 vector n lanes 8 registers [m=6 n=16] order [n m k] padding partition prefetch 0 rows bytes 2304 prefetch 1 next bytes 6144
+  }
+}
+}
+)TW");
+    ASSERT_EQ(verify(t), std::vector<std::string>());
+    // 12 multiply-adds, 6 broadcasts, 2 loads, 2 prefetches, and at most 4 addresses, a comparison and a jump. With a
+    // division in the addresses of a task, each was computed from the number of the step: 34 instructions.
+    const size_t length = loop_with(12, "vfmadd", print_assembly(t, avx2()));
+    EXPECT_GE(length, 24u);
+    EXPECT_LE(length, 29u);
+    for (const int64_t rows : {0, 1, 6, 11, 12, 13, 40}) {
+        std::vector<Tensor> inputs;
+        for (const Shape& shape : {Shape{rows, 96}, Shape{4, 96, 16}}) {
+            inputs.emplace_back(DType::F32, shape);
+            for (int64_t i = 0; i < inputs.back().count(); ++i) inputs.back().set(i, static_cast<double>(i % 9 - 4));
+        }
+        if (!runs_here(avx2())) continue;
+        EXPECT_EQ(disagreement(t, inputs, 1e-5, avx2()), "") << rows;
+    }
 }
 
 TEST(Codegen, sums_few_rows_with_multiple_accumulators) {

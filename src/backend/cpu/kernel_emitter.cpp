@@ -45,13 +45,16 @@ class KernelEmitter {
         const std::vector<Stmt>* body = grid_loops();
         llvm::Value* begin = fn_->getArg(2);
         llvm::Value* end = fn_->getArg(3);
+        const bool counted = counts_steps();
+        if (counted) start_steps(begin);
         emit_loop(
             b_, begin, end, 1,
             [&](llvm::Value* task) {
                 for (size_t a = 0; a < p_.axes.size(); ++a) ranges_[a] = whole_axis(a);
-                enter_task(task);
+                enter_task(counted ? current_steps() : split_task(task, [](llvm::Value* n) { return n; }));
                 enter_scope(grid_path_);
                 statements(*body, grid_path_);
+                if (counted) next_steps();
             },
             "task");
         // Other threads read the outputs as soon as all tasks have ended.
@@ -195,19 +198,56 @@ class KernelEmitter {
         return body;
     }
 
-    void enter_task(llvm::Value* task) {
-        // task = (i0 * n1 + i1) * n2 + i2
+    /// The steps i0, i1, ... of the parallel loops in a task: task = (i0 * n1 + i1) * n2 + i2. `divisor`: of each n.
+    template <class Divisor>
+    std::vector<llvm::Value*> split_task(llvm::Value* task, Divisor divisor) {
         std::vector<llvm::Value*> index(grid_.size());
-        llvm::Value* rest = task;
-        for (size_t k = grid_.size(); k-- > 0;) {
-            if (k == 0) {
-                index[k] = rest;
-                break;
-            }
-            llvm::Value* n = exprs_.scalar(result_.grid[k]);
-            index[k] = b_.CreateURem(rest, n);
-            rest = b_.CreateUDiv(rest, n);
+        for (size_t k = grid_.size(); k-- > 1;) {
+            llvm::Value* n = divisor(exprs_.scalar(result_.grid[k]));
+            index[k] = b_.CreateURem(task, n);
+            task = b_.CreateUDiv(task, n);
         }
+        if (!index.empty()) index[0] = task;
+        return index;
+    }
+
+    /// Whether tasks count the steps of the parallel loops, instead of dividing their number. LLVM's loop strength
+    /// reduction leaves addresses alone that contain a division by a number it cannot prove to be positive: the inner
+    /// loop of a product with a dynamic number of rows computed all its addresses in every step.
+    bool counts_steps() const {
+        return std::any_of(result_.grid.begin() + (result_.grid.empty() ? 0 : 1), result_.grid.end(),
+                           [](const Expr& n) { return !n.is_constant(); });
+    }
+    void start_steps(llvm::Value* begin) {
+        // Without tasks a loop may have no steps.
+        const auto positive = [&](llvm::Value* n) {
+            return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, n, b_.getInt64(1));
+        };
+        for (llvm::Value* at : split_task(begin, positive)) {
+            steps_.push_back(b_.CreateAlloca(b_.getInt64Ty(), nullptr, "step"));
+            b_.CreateStore(at, steps_.back());
+        }
+    }
+    std::vector<llvm::Value*> current_steps() {
+        std::vector<llvm::Value*> index;
+        for (llvm::AllocaInst* step : steps_) index.push_back(b_.CreateLoad(b_.getInt64Ty(), step));
+        return index;
+    }
+    /// One step of the innermost loop; after its last one, a step of the loop around it.
+    void next_steps() {
+        llvm::Value* carry = b_.getInt64(1);
+        for (size_t k = steps_.size(); k-- > 0;) {
+            llvm::Value* next = b_.CreateAdd(b_.CreateLoad(b_.getInt64Ty(), steps_[k]), carry);
+            if (k > 0) {
+                llvm::Value* over = b_.CreateICmpEQ(next, exprs_.scalar(result_.grid[k]));
+                next = b_.CreateSelect(over, b_.getInt64(0), next);
+                carry = b_.CreateZExt(over, b_.getInt64Ty());
+            }
+            b_.CreateStore(next, steps_[k]);
+        }
+    }
+
+    void enter_task(const std::vector<llvm::Value*>& index) {
         for (size_t k = 0; k < grid_.size(); ++k) {
             AxisRange& r = ranges_[grid_[k]->axis];
             if (covers(r, grid_[k]->step)) continue;
@@ -582,6 +622,7 @@ class KernelEmitter {
     std::map<std::pair<std::vector<size_t>, size_t>, Expr> starts_;  ///< by scope and axis
     std::vector<const TileLoop*> grid_;
     std::vector<size_t> grid_path_;
+    std::vector<llvm::AllocaInst*> steps_;  ///< of the parallel loops, where tasks count them
 };
 
 }  // namespace
