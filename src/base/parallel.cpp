@@ -11,7 +11,9 @@
 namespace tilewright {
 
 void parallel_for(size_t n, const std::function<void(size_t)>& f) {
-    const size_t workers = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency()));
+    if (n <= 1) return n == 1 ? f(0) : void();
+    static const size_t cpus = std::max(1u, std::thread::hardware_concurrency());  // it reads a file
+    const size_t workers = std::min(n, cpus);
     std::atomic<size_t> next{0};
     std::mutex mutex;
     std::exception_ptr failed;

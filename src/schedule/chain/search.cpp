@@ -199,6 +199,7 @@ class Search {
         std::vector<std::pair<const Candidate, Entry>*> fresh;
         for (const Candidate& k : candidates)
             if (const auto [it, is_new] = seen_.try_emplace(k); is_new) fresh.push_back(&*it);
+        if (fresh.empty()) return;
         std::vector<std::optional<TileProgram>> programs(fresh.size());
         std::vector<std::string> texts(fresh.size());
         parallel_for(fresh.size(), [&](size_t i) {
