@@ -514,6 +514,18 @@ TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_insid
 
 /// The cost of scalar code grows with the number of operands as well: 24 operands of a concatenation must not rule out
 /// vectors.
+TEST(DefaultSchedule, of_a_transposed_concatenation_counts_the_part_that_is_read) {
+    // Two transposed operands would cost more than scalar code. An element reads one of them.
+    const Micro m = micro_of(R"TW(program concat {
+  input x: f32[1024, 384]
+  input z: f32[1024, 384]
+  y: f32[16, 48, 1024] = [16, 48, 1024] select(lt(index(48*i0 + i1 - 384), 0), @0, @1) where @0 = x[i2, 48*i0 + i1] when -48*i0 - i1 + 383 >= 0 else 0, @1 = z[i2, 48*i0 + i1 - 384] when 48*i0 + i1 - 384 >= 0 else 0
+  output y
+})TW");
+    EXPECT_EQ(m.vector_axis, 2u);
+    EXPECT_EQ(m.registers.at(1), m.lanes) << "blocks that are transposed in registers";
+}
+
 TEST(DefaultSchedule, of_a_concatenation_has_vectors_however_many_operands_there_are) {
     for (const size_t n : {2, 24, 40}) {
         std::string inputs, body = fmt::format("@{}", n - 1), reads;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "schedule/default/steps.h"
 
@@ -20,21 +21,48 @@ double operand_cost(const OperandWalks& w, const OperandWalk& operand, size_t a)
     return 1.5;
 }
 
+/// The accesses of a node of the body.
+void find_accesses(const ScalarBody& body, ScalarId node, std::set<uint32_t>& found) {
+    if (!node) return;
+    const ScalarNode& n = body[node];
+    if (n.op == ScalarOp::Access) found.insert(n.slot);
+    for (const ScalarId operand : {n.a, n.b, n.c}) find_accesses(body, operand, found);
+}
+
+/// Relative cost of one element of what a node of the body reads, with vector axis `a`. Of a choice by indices alone
+/// (the parts of a concatenation) one side is read.
+double reads_cost(const OperandWalks& w, ScalarId node, size_t a) {
+    const ScalarNode& n = w.e.body[node];
+    std::set<uint32_t> condition, all;
+    if (n.op == ScalarOp::Select) find_accesses(w.e.body, n.a, condition);
+    if (n.op == ScalarOp::Select && condition.empty()) return std::max(reads_cost(w, n.b, a), reads_cost(w, n.c, a));
+    find_accesses(w.e.body, node, all);
+    double cost = 0;
+    for (const uint32_t slot : all) cost += operand_cost(w, w.walks[slot], a);
+    return cost;
+}
+
+/// Likewise, of all operands of the expression. Long bodies are not looked into.
+double operands_cost(const OperandWalks& w, size_t a) {
+    constexpr size_t kMostNodes = 64;
+    if (w.e.reducer == Reducer::None && w.e.body.nodes().size() <= kMostNodes) return reads_cost(w, w.e.body.root(), a);
+    double cost = 0;
+    for (const OperandWalk& operand : w.walks)
+        if (!operand.result) cost += operand_cost(w, operand, a);
+    return cost;
+}
+
 /// Relative cost of one element of the expression with vector axis `a`.
 double vector_cost(const OperandWalks& w, size_t a) {
     const int lanes = w.target.micro_lanes();
     const auto extent = static_cast<double>(w.extent(a));
     const double waste = std::ceil(extent / lanes) * lanes / extent;
-    double cost = 0.5 / lanes;  // of the arithmetic
-    for (const OperandWalk& operand : w.walks) {
-        if (!operand.result)
-            cost += operand_cost(w, operand, a);
-        else if (a >= w.e.spatial)
-            // A result is written once per reduction. A reduced vector axis costs it a few shuffles.
-            cost += 8.0 / w.sum_points();
-        else
-            cost += (operand.unit(a) ? 1.0 / lanes : w.interleaved_axis(a) ? 3.0 / lanes : 1.5) / w.sum_points();
-    }
+    double cost = 0.5 / lanes + operands_cost(w, a);  // of the arithmetic, and of reading
+    if (a >= w.e.spatial)
+        // A result is written once per reduction. A reduced vector axis costs it a few shuffles.
+        cost += 8.0 / w.sum_points();
+    else
+        cost += (w.result().unit(a) ? 1.0 / lanes : w.interleaved_axis(a) ? 3.0 / lanes : 1.5) / w.sum_points();
     return cost * waste;
 }
 
