@@ -143,6 +143,7 @@ RewriteSearch rewrite_search(const PipelineOptions& options, const Program& prog
         search.rules.winograd = false;
     if (search.evaluator) return search;
     const OrchestrateOptions evaluation = evaluation_options(options.compile);
+    search.margin = margin(search.margin, evaluation.scheduling.residual.get());
     const Residence constants = constants_at(program, target_of(options.compile));
     search.evaluator = planned_cost(evaluation, search.rules.folding, constants);
     search.evaluator_key = planned_cost_text(evaluation) + fmt::format(" constants {}", static_cast<int>(constants));

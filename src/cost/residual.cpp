@@ -137,10 +137,12 @@ float RegressionTree::at(const ResidualFeatures& features) const {
     return nodes[n].value;
 }
 
-ResidualModel::ResidualModel(std::vector<TreeEnsemble> ensembles, double noise, size_t measurements)
-    : ensembles_(std::move(ensembles)), noise_(noise), measurements_(measurements) {
+ResidualModel::ResidualModel(std::vector<TreeEnsemble> ensembles, Errors errors, size_t measurements)
+    : ensembles_(std::move(ensembles)), errors_(errors), measurements_(measurements) {
     TW_CHECK(!ensembles_.empty(), "a residual model without trees");
     uint64_t hash = hash_combine(ensembles_.size(), measurements_);
+    for (const double error : {errors_.before, errors_.noise})
+        hash = hash_combine(hash, std::bit_cast<uint64_t>(error));
     for (const TreeEnsemble& e : ensembles_)
         for (const RegressionTree& t : e)
             for (const RegressionTree::Node& n : t.nodes) {
@@ -161,7 +163,7 @@ ResidualModel::Prediction ResidualModel::at(const ResidualFeatures& features) co
     }
     const auto n = static_cast<double>(ensembles_.size());
     const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
-    return {mean, std::sqrt(variance + noise_ * noise_)};
+    return {mean, std::hypot(std::sqrt(variance), errors_.noise)};
 }
 
 double ResidualModel::corrected(const TileProgram& kernel, const StageModels& models, const Estimate& estimate,
@@ -175,7 +177,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;  // of the file, and of the features
+constexpr int kVersion = 2;  // of the file, and of the features
 constexpr int64_t kMostBytes = 64 << 20;
 
 Json json_of(const RegressionTree& tree) {
@@ -221,7 +223,8 @@ std::string ResidualModel::to_json() const {
         for (const RegressionTree& t : e) trees.push_back(json_of(t));
         all.push_back(std::move(trees));
     }
-    return Json{{"version", kVersion}, {"measurements", measurements_}, {"noise", noise_}, {"ensembles", all}}.dump() +
+    const Json errors{{"before", errors_.before}, {"noise", errors_.noise}};
+    return Json{{"version", kVersion}, {"measurements", measurements_}, {"errors", errors}, {"ensembles", all}}.dump() +
            "\n";
 }
 
@@ -235,12 +238,19 @@ ResidualModel ResidualModel::from_json(std::string_view text) {
             for (const Json& t : e) trees.push_back(tree_from(t));
         }
         if (ensembles.empty()) bad("it has no trees");
-        const double noise = json.at("noise").get<double>();
-        if (!std::isfinite(noise) || noise < 0) bad("its noise is no number");
-        return {std::move(ensembles), noise, json.at("measurements").get<size_t>()};
+        const Json& given = json.at("errors");
+        const Errors errors{given.at("before").get<double>(), given.at("noise").get<double>()};
+        for (const double error : {errors.before, errors.noise})
+            if (!std::isfinite(error) || error < 0) bad("its errors are no numbers");
+        return {std::move(ensembles), errors, json.at("measurements").get<size_t>()};
     } catch (const Json::exception& e) {
         bad(e.what());
     }
+}
+
+double margin(double usual, const ResidualModel* learned) {
+    if (learned == nullptr || !(learned->errors().before > 0)) return usual;
+    return 1 - std::pow(1 - usual, std::min(1.0, learned->errors().noise / learned->errors().before));
 }
 
 double corrected_seconds(const TileProgram& kernel, const Target& target, const StageModels& models,

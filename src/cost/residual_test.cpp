@@ -76,37 +76,57 @@ TEST(ResidualFeatures, describe_the_kernel) {
 }
 
 TEST(ResidualModel, predicts_the_mean_of_its_ensembles_and_their_distance) {
-    const ResidualModel m({{constant(0.5F), constant(0.5F)}, {constant(3)}}, 0, 100);
+    const ResidualModel m({{constant(0.5F), constant(0.5F)}, {constant(3)}}, {}, 100);
     const auto p = m.at(ResidualFeatures{});
     EXPECT_DOUBLE_EQ(p.log_ratio, 2);
     EXPECT_DOUBLE_EQ(p.spread, 1);
-    EXPECT_DOUBLE_EQ(ResidualModel({{constant(2)}}, 0.25, 100).at(ResidualFeatures{}).spread, 0.25);
+    EXPECT_DOUBLE_EQ(ResidualModel({{constant(2)}}, {1, 0.25}, 100).at(ResidualFeatures{}).spread, 0.25);
 }
 
 TEST(ResidualModel, corrects_an_estimate_within_four_times) {
     const Kernel k;
     const auto corrected = [&](float log_ratio) {
-        return ResidualModel({{constant(log_ratio)}}, 0, 100).corrected(k.program, k.models, k.cost, k.target);
+        return ResidualModel({{constant(log_ratio)}}, {}, 100).corrected(k.program, k.models, k.cost, k.target);
     };
     EXPECT_NEAR(corrected(std::log(1.5F)), 1.5 * k.cost.seconds, 1e-6 * k.cost.seconds);
     EXPECT_NEAR(corrected(9), 4 * k.cost.seconds, 1e-6 * k.cost.seconds);
     EXPECT_NEAR(corrected(-9), k.cost.seconds / 4, 1e-6 * k.cost.seconds);
 }
 
+TEST(Margin, keeps_the_probability_that_the_lower_estimate_is_right) {
+    // phi(log(ratio) / (sqrt(2) s)) of 12 % and an error of 0.26 is that of 7.6 % and 0.16.
+    const auto probability = [](double margin, double error) {
+        return 0.5 * std::erfc(std::log(1 - margin) / (std::sqrt(2.0) * std::sqrt(2.0) * error));
+    };
+    const auto learned = [](double before, double noise) {
+        return ResidualModel({{constant(0)}}, {before, noise}, 100);
+    };
+    const ResidualModel better = learned(0.26, 0.16);
+    EXPECT_NEAR(margin(0.12, &better), 0.0756, 1e-3);
+    for (const double usual : {0.02, 0.03, 0.1, 0.12})
+        EXPECT_NEAR(probability(margin(usual, &better), 0.16), probability(usual, 0.26), 1e-12);
+    EXPECT_EQ(margin(0.12, nullptr), 0.12);
+    const ResidualModel worse = learned(0.1, 0.2), unknown = learned(0, 0);
+    EXPECT_EQ(margin(0.12, &worse), 0.12) << "it never grows";
+    EXPECT_EQ(margin(0.12, &unknown), 0.12);
+}
+
 TEST(ResidualModel, is_read_back_as_it_was_written) {
-    const ResidualModel m({{split(0, 0.1F, 1.0F / 3, 7), constant(-2e-8F)}, {split(21, -3, 1, 2)}}, 0.125, 77);
+    const ResidualModel m({{split(0, 0.1F, 1.0F / 3, 7), constant(-2e-8F)}, {split(21, -3, 1, 2)}}, {0.5, 0.125}, 77);
     const ResidualModel again = ResidualModel::from_json(m.to_json());
     EXPECT_EQ(again.id(), m.id());
     EXPECT_EQ(again.measurements(), 77u);
-    EXPECT_EQ(again.noise(), 0.125);
+    EXPECT_EQ(again.errors().before, 0.5);
+    EXPECT_EQ(again.errors().noise, 0.125);
     EXPECT_EQ(again.to_json(), m.to_json());
-    EXPECT_NE(ResidualModel({{split(0, 0.1F, 1.0F / 3, 8)}}, 0.125, 77).id(), m.id());
+    EXPECT_NE(ResidualModel({{split(0, 0.1F, 1.0F / 3, 8)}}, {0.5, 0.125}, 77).id(), m.id());
 }
 
 TEST(ResidualModel, refuses_a_damaged_file) {
     const auto refusal = [](const std::string& ensembles) -> std::string {
         try {
-            ResidualModel::from_json(R"({"version":1,"measurements":60,"noise":0.1,"ensembles":)" + ensembles + "}");
+            ResidualModel::from_json(
+                R"({"version":2,"measurements":60,"errors":{"before":0.2,"noise":0.1},"ensembles":)" + ensembles + "}");
         } catch (const RuntimeError& e) {
             return e.what();
         }
@@ -121,7 +141,7 @@ TEST(ResidualModel, refuses_a_damaged_file) {
     EXPECT_THAT(refusal("[[[[1,2,3]]]]"), HasSubstr("neither a leaf nor a split"));
     EXPECT_THAT(refusal("[[[[\"x\"]]]]"), HasSubstr("no residual model"));
     EXPECT_THROW(ResidualModel::from_json("{"), RuntimeError);
-    EXPECT_THROW(ResidualModel::from_json(R"({"version":2})"), RuntimeError);
+    EXPECT_THROW(ResidualModel::from_json(R"({"version":1})"), RuntimeError);
 }
 
 }  // namespace

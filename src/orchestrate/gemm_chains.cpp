@@ -183,7 +183,7 @@ class GemmChains {
         if (!fused) return 0;
         if (const auto gain = tuned_gain(m, *fused)) return *gain;
         const double gain = m.apart - seconds_of(m.body, *fused) - kKernelSeconds;
-        return schedules_.how().measures() ? gain : gain - chain_gain(m.body.stages) * m.apart;
+        return schedules_.how().measures() ? gain : gain - chain_gain(m.body.stages, schedules_.how()) * m.apart;
     }
 
     bool reduces(size_t g) const {

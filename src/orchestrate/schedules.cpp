@@ -10,6 +10,7 @@
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "cost/residual.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/options.h"
 #include "program/analysis/dynamic.h"
@@ -109,11 +110,11 @@ std::string scheduling_text(const Scheduling& how) {
     return text;
 }
 
-double chain_gain(const Program& stages) {
+double chain_gain(const Program& stages, const Scheduling& how) {
     const bool open = std::any_of(stages.values.begin(), stages.values.end(), [&](const Value& v) {
         return std::any_of(v.shape.begin(), v.shape.end(), [&](Expr d) { return !sizes_assumed(stages, d); });
     });
-    return open ? 0.1 : 0.03;
+    return margin(open ? 0.1 : 0.03, how.residual.get());
 }
 
 Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept, std::shared_ptr<const TunedSchedules> tuned,

@@ -21,7 +21,7 @@ namespace tilewright {
 constexpr double kKernelSeconds = 1e-6;
 /// The share of its separate kernels' time that a chain must save by estimates alone. It is the error of the model, and
 /// larger where extents are assumed. Measured times need no margin.
-double chain_gain(const Program& stages);
+double chain_gain(const Program& stages, const Scheduling& how);
 
 /// All that a schedule chosen by estimates depends on, except the kernel and the build of the compiler. `how` must have
 /// a target.

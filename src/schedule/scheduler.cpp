@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cost/annotate_options.h"
+#include "cost/residual.h"
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
 #include "program/constant_transform.h"
@@ -29,9 +30,9 @@ constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
 /// Maximum number of a chain's axes: with more (chains of convolutions) there are too many loop orders to search.
 constexpr size_t kMostTiled = 6;
 
-/// A constructed schedule replaces the default one only if its estimate is below this share of the default's, which is
-/// the error of the model.
-constexpr double kConstructedMargin = 0.88;
+/// A constructed schedule replaces the default one only if its estimate is lower by this margin, which is the error of
+/// the model.
+constexpr double kConstructedMargin = 0.12;
 
 bool constructible(const Program& stages) {
     if (stages.primitives.size() != 1) return false;
@@ -196,7 +197,8 @@ Spaces spaces_of(Program stages, const IndexVector<PrimitiveId, std::vector<size
     // Pruned if even the lower bound exceeds the margin.
     const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
     if (how.kind == SchedulerKind::Auto &&
-        costs->lower_bound(initial.stages) >= kConstructedMargin * costs->estimate(initial))
+        costs->lower_bound(initial.stages) >=
+            (1 - margin(kConstructedMargin, how.residual.get())) * costs->estimate(initial))
         return out;
     out.all = problems(initial.stages, how);
     // A copy along an axis without a bound has no buffer where a constructed tree places it.
@@ -212,7 +214,7 @@ TileProgram make_tiles(Program given, const IndexVector<PrimitiveId, std::vector
     auto [initial, all] = spaces_of(std::move(given), row_axes, how);
     if (all.empty()) return std::move(initial);
     const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
-    const double enough = kConstructedMargin * costs->estimate(initial);
+    const double enough = (1 - margin(kConstructedMargin, how.residual.get())) * costs->estimate(initial);
     Program stages = initial.stages;
     const bool measures = costs->measures_schedules();
     if (how.kind == SchedulerKind::Search && measures) {

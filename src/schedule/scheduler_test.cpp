@@ -210,7 +210,8 @@ TEST(EstimatedCosts, are_corrected_by_what_was_learned) {
     how.estimates = true;
     const double plain = kernel_costs(how)->estimate(kernel);
     const RegressionTree twice{{{-1, 0, {}, std::log(2.0F)}}};
-    how.residual = std::make_shared<const ResidualModel>(std::vector<TreeEnsemble>{{twice}}, 0, 50);
+    how.residual =
+        std::make_shared<const ResidualModel>(std::vector<TreeEnsemble>{{twice}}, ResidualModel::Errors{}, 50);
     EXPECT_NEAR(kernel_costs(how)->estimate(kernel), 2 * plain, 1e-6 * plain);
     const StageModels models = kernel_costs(how)->models_of(kernel.stages);
     EXPECT_NEAR(kernel_costs(how)->estimate(kernel, models), 2 * plain, 1e-6 * plain);

@@ -152,6 +152,15 @@ std::vector<LearningRow> near_best(const std::vector<LearningRow>& rows) {
     return out;
 }
 
+/// The standard deviation.
+double deviation(const std::vector<double>& x) {
+    const auto n = static_cast<double>(x.size());
+    double sum = 0, squares = 0;
+    for (const double v : x) sum += v;
+    for (const double v : x) squares += (v - sum / n) * (v - sum / n);
+    return std::sqrt(squares / n);
+}
+
 double geometric(const std::vector<double>& logs) {
     double sum = 0;
     for (const double x : logs) sum += std::abs(x);
@@ -185,7 +194,7 @@ LearnedCosts learn_costs(const std::vector<LearningRow>& all, const LearningOpti
         std::vector<size_t> use;
         for (size_t r = 0; r < rows.size(); ++r)
             if (fold[kernels.of_row[r]] != f) use.push_back(r);
-        const ResidualModel model(trained(rows, use, kernels, o), 0, use.size());
+        const ResidualModel model(trained(rows, use, kernels, o), {}, use.size());
         for (size_t r = 0; r < rows.size(); ++r) {
             if (fold[kernels.of_row[r]] != f) continue;
             const ResidualModel::Prediction p = model.at(rows[r].features);
@@ -197,15 +206,14 @@ LearnedCosts learn_costs(const std::vector<LearningRow>& all, const LearningOpti
             corrected[r] = plain[r] + p.log_ratio;
         }
     }
-    double squares = 0;
-    for (const double x : after) squares += x * x;
-    const double noise = std::sqrt(squares / static_cast<double>(rows.size()));
+    const ResidualModel::Errors errors{deviation(before), deviation(after)};
     size_t within = 0;
-    for (size_t r = 0; r < rows.size(); ++r) within += std::abs(after[r]) <= std::hypot(spreads[r], noise) ? 1 : 0;
+    for (size_t r = 0; r < rows.size(); ++r)
+        within += std::abs(after[r]) <= std::hypot(spreads[r], errors.noise) ? 1 : 0;
 
     std::vector<size_t> every(rows.size());
     std::iota(every.begin(), every.end(), 0);
-    return {ResidualModel(trained(rows, every, kernels, o), noise, rows.size()),
+    return {ResidualModel(trained(rows, every, kernels, o), errors, rows.size()),
             kernels.count,
             geometric(before),
             geometric(after),

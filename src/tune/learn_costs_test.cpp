@@ -83,7 +83,7 @@ TEST_F(LearnCosts, finds_a_planted_residual_of_kernels_that_were_held_out) {
 TEST_F(LearnCosts, says_that_nothing_is_gained_where_the_residual_is_noise) {
     const LearnedCosts learned = learn_costs(planted(60, [](const ResidualFeatures&) { return 0.0; }));
     EXPECT_LT(learned.error_after, 1.1);
-    EXPECT_LT(learned.model.noise(), 0.1);
+    EXPECT_LT(learned.model.errors().noise, 0.1);
 }
 
 TEST_F(LearnCosts, learns_from_schedules_that_are_nearly_the_best_of_their_kernel) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -47,6 +48,7 @@ class Merger {
             std::vector<Step> steps = std::move(ways_[w].plan.steps);
             place(w, std::move(steps), plan, ways_[w].plan.program);
         }
+        join_readers_of_unstored();
         join_until_ordered();
         return assemble(std::move(plan), slices, report);
     }
@@ -137,6 +139,54 @@ class Merger {
     /// The region of a kernel.
     size_t region_of(const PlacedStep& p) { return values_.find(node_of(p.call()->tensors.back())); }
 
+    /// The values that a step stores.
+    static std::span<const ValueId> results_of(const KernelCall& call) {
+        return std::span(call.tensors).last(call.results);
+    }
+
+    /// A value that some way does not store is in one region with what its readers make: that way makes those results
+    /// without it. Its kernels need not have the primitive that makes the value: those of a GEMM chain whose sum is
+    /// split make parts of it.
+    ///     way 0: s = conv(x), y = product(s);   way 1: parts = product(conv(x)'s halves), y = sum(parts)
+    void join_readers_of_unstored() {
+        std::map<ValueId, std::set<size_t>> stored_in;  // ways
+        for (size_t s = 0; s < placed_.size(); ++s)
+            if (const KernelCall* call = placed_[s].call())
+                for (const ValueId v : results_of(*call)) stored_in[v].insert(way_of_[s]);
+        for (const PlacedStep& p : placed_) {
+            const KernelCall* call = p.call();
+            if (call == nullptr) continue;
+            for (const ValueId v : std::span(call->tensors).first(call->tensors.size() - call->results)) {
+                const auto it = stored_in.find(v);
+                if (it != stored_in.end() && it->second.size() < ways_.size())
+                    values_.join(node_of(v), node_of(call->tensors.back()));
+            }
+        }
+    }
+
+    /// Every way of a region stores what other regions read, and the program's results.
+    void check_results(const std::map<size_t, std::vector<std::vector<size_t>>>& steps_of) {
+        std::map<ValueId, size_t> stored_by;  // regions
+        std::set<ValueId> needed(outlined_.outputs.begin(), outlined_.outputs.end());
+        for (const PlacedStep& p : placed_)
+            if (const KernelCall* call = p.call())
+                for (const ValueId v : results_of(*call)) stored_by[v] = region_of(p);
+        for (const PlacedStep& p : placed_)
+            if (const KernelCall* call = p.call())
+                for (const ValueId v : call->tensors)
+                    if (const auto it = stored_by.find(v); it != stored_by.end() && it->second != region_of(p))
+                        needed.insert(v);
+        for (const auto& [region, of] : steps_of) {
+            std::vector<std::set<ValueId>> stored(of.size());
+            for (size_t w = 0; w < of.size(); ++w)
+                for (const size_t s : of[w])
+                    for (const ValueId v : results_of(*placed_[s].call()))
+                        if (needed.count(v) != 0) stored[w].insert(v);
+            for (const std::set<ValueId>& values : stored)
+                TW_CHECK(values == stored[0], "a way of a region lacks results that others read");
+        }
+    }
+
     /// Steps stand in the order of their positions. Where the kernel that makes a value, in one way of a region, would
     /// not come before a reader in some way of another region, the two regions become one.
     void join_until_ordered() {
@@ -179,6 +229,7 @@ class Merger {
             of.resize(ways_.size());
             of[way_of_[s]].push_back(s);
         }
+        check_results(steps_of);
         std::vector<std::pair<size_t, std::optional<WayOf>>> kept;  // steps of placed_
         for (size_t s = 0; s < placed_.size(); ++s)
             if (placed_[s].call() == nullptr && way_of_[s] == 0) kept.emplace_back(s, std::nullopt);

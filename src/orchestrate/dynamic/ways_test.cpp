@@ -29,10 +29,11 @@ Program softmax_and_product() {
 }
 
 /// The plan of the program, whose rows are bounded, and therefore fused, where `bound` is not 0.
-PlannedWay planned(Program p, int64_t bound) {
+PlannedWay planned(Program p, int64_t bound, bool fuse = true) {
     if (bound > 0) p.at_most[*symbol("n").as_var()] = bound;
     OrchestrateOptions options;
     options.skip = {"sample_sizes"};
+    options.fuse = fuse;
     KernelSet kernels;
     PlannedWay way;
     way.plan = plan_program(std::move(p), kernels, options);
@@ -104,6 +105,57 @@ TEST(MergeWays, EveryWayComputesTheProgram) {
         const Program sized = substitute_names(p, {{*symbol("n").as_var(), Expr(n)}});
         const std::vector<Tensor> inputs = random_inputs(sized, 7);
         EXPECT_LE(largest_difference(interpret(p, inputs), test::run_by_tiles(m.plan, kernels, inputs)), 1e-5) << n;
+    }
+}
+
+/// A sum whose terms one plan stores, and of which another makes parts without storing the terms: a GEMM chain whose
+/// sum is split, in small.
+std::vector<PlannedWay> whole_and_split() {
+    const Program whole = parse_program(R"(program p {
+  input x: f32[$n, 8]
+  s: f32[$n, 8] = [$n, 8] exp(@0) where @0 = x[i0, i1]
+  y: f32[$n] = [$n] sum(i1 < 8) @0 where @0 = s[i0, i1]
+  output y
+})");
+    const Program parts = parse_program(R"(program p {
+  input x: f32[$n, 8]
+  parts: f32[2, $n] = [2, $n] sum(i2 < 4) exp(@0) where @0 = x[i1, 4*i0 + i2]
+  y: f32[$n] = [$n] sum(i1 < 2) @0 where @0 = parts[i1, i0]
+  output y
+})");
+    Program split = whole;
+    split.primitives = {};
+    const ValueId added = split.values.push_back(parts.values[ValueId(1)]);
+    const std::map<ValueId, ValueId> now{{ValueId(0), ValueId(0)}, {ValueId(1), added}, {ValueId(2), whole.outputs[0]}};
+    for (Primitive p : parts.primitives) {
+        for (Access& a : p.expr()->accesses) a.value = now.at(a.value);
+        for (ValueId& v : p.outputs) v = now.at(v);
+        split.primitives.push_back(std::move(p));
+    }
+    std::vector<PlannedWay> ways;
+    ways.push_back(planned(whole, 0, false));
+    ways.push_back(planned(split, 0, false));
+    return ways;
+}
+
+TEST(MergeWays, AWayThatDoesNotStoreAValueIsOneWithItsReaders) {
+    std::vector<PlannedWay> ways = whole_and_split();
+    const Program whole = ways[0].plan.program;
+    MergeOptions o = options();
+    o.seconds = [](const TileProgram& kernel, const Bindings& sizes) {
+        const bool halves = kernel.stages.values[kernel.stages.outputs[0]].shape[0].is_constant(2);
+        return !halves ? 1.0 : sizes.at(*symbol("n").as_var()) < 100 ? 0.1 : 100.0;
+    };
+    PlannedWay m = merge_ways(whole, std::move(ways), o, nullptr);
+    ASSERT_EQ(m.plan.regions.size(), 1u) << "no way of a region of its own that makes nothing of the terms\n"
+                                         << m.plan.print();
+    KernelSet kernels;
+    for (size_t s = 0; s < m.plan.steps.size(); ++s)
+        std::get<KernelCall>(m.plan.steps[s].what).kernel = kernels.add(*m.programs[s]);
+    for (const int64_t n : {1, 5, 130}) {
+        const Program sized = substitute_names(whole, {{*symbol("n").as_var(), Expr(n)}});
+        const std::vector<Tensor> inputs = random_inputs(sized, 7);
+        EXPECT_LE(largest_difference(interpret(whole, inputs), test::run_by_tiles(m.plan, kernels, inputs)), 1e-5) << n;
     }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cost/residual.h"
 #include "orchestrate/optimal/chain_sets.h"
 #include "orchestrate/optimal/partition.h"
 #include "orchestrate/optimal/start.h"
@@ -135,7 +136,9 @@ KernelAnswer PieceChoice::answer(const Piece& piece, const NodeSet& set, const s
                         made.reason,
                         number,
                         made.kind == KernelMaker::Kind::Chain,
-                        options_.optimal.profile == Profile::None ? std::max(made.margin, kModelError) : 0};
+                        options_.optimal.profile == Profile::None
+                            ? std::max(made.margin, margin(kModelError, schedules_.how().residual.get()))
+                            : 0};
 }
 
 std::optional<KernelAnswer> PieceChoice::answer_if_known(const Piece& piece, const NodeSet& set,

@@ -227,7 +227,7 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
         }
         schedule(body, *scheduled, weights, result);
         result.kind = Kind::Chain;
-        result.margin = 1 / (1 - chain_gain(body.stages)) - 1;
+        result.margin = 1 / (1 - chain_gain(body.stages, schedules_.how())) - 1;
     } else {
         schedule(body, schedules_.kernel(body), weights, result);
         const bool reduces = std::any_of(laid.primitives.begin(), laid.primitives.end(),
