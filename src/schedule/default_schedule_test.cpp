@@ -512,8 +512,6 @@ TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_insid
     EXPECT_EQ(spatial_order(many, 3), (std::vector<size_t>{0, 2, 1}));
 }
 
-/// The cost of scalar code grows with the number of operands as well: 24 operands of a concatenation must not rule out
-/// vectors.
 TEST(DefaultSchedule, of_a_transposed_concatenation_counts_the_part_that_is_read) {
     // Two transposed operands would cost more than scalar code. An element reads one of them.
     const Micro m = micro_of(R"TW(program concat {
@@ -526,6 +524,23 @@ TEST(DefaultSchedule, of_a_transposed_concatenation_counts_the_part_that_is_read
     EXPECT_EQ(m.registers.at(1), m.lanes) << "blocks that are transposed in registers";
 }
 
+TEST(DefaultSchedule, of_values_that_are_used_twice_looks_at_each_once) {
+    Program p = parse_program(R"TW(program power {
+  input x: f32[64]
+  y: f32[64] = [64] @0 where @0 = x[i0]
+  output y
+})TW");
+    TensorExpr& e = *p.primitives[PrimitiveId(0)].expr();
+    ScalarBody body;
+    ScalarId power = body.access(0, DType::F32);
+    for (int k = 0; k < 50; ++k) power = body.binary(ScalarOp::Mul, power, power);  // 2^50 paths to x
+    body.set_root(power);
+    e.body = body;
+    EXPECT_EQ(choose_micro(p, e, DType::F32, target_with()).micro.vector_axis, 0u);
+}
+
+/// The cost of scalar code grows with the number of operands as well: 24 operands of a concatenation must not rule out
+/// vectors.
 TEST(DefaultSchedule, of_a_concatenation_has_vectors_however_many_operands_there_are) {
     for (const size_t n : {2, 24, 40}) {
         std::string inputs, body = fmt::format("@{}", n - 1), reads;

@@ -195,8 +195,8 @@ class Merger {
             std::map<ValueId, std::pair<size_t, size_t>> last;  // position and step of the last maker
             for (size_t s = 0; s < placed_.size(); ++s)
                 if (const KernelCall* call = placed_[s].call())
-                    for (size_t k = call->tensors.size() - call->results; k < call->tensors.size(); ++k) {
-                        const auto [it, fresh] = last.try_emplace(call->tensors[k], placed_[s].position, s);
+                    for (const ValueId v : results_of(*call)) {
+                        const auto [it, fresh] = last.try_emplace(v, placed_[s].position, s);
                         if (!fresh && placed_[s].position > it->second.first) it->second = {placed_[s].position, s};
                     }
             for (PlacedStep& p : placed_) {

@@ -21,35 +21,29 @@ double operand_cost(const OperandWalks& w, const OperandWalk& operand, size_t a)
     return 1.5;
 }
 
-/// The accesses of a node of the body.
-void find_accesses(const ScalarBody& body, ScalarId node, std::set<uint32_t>& found) {
-    if (!node) return;
-    const ScalarNode& n = body[node];
-    if (n.op == ScalarOp::Access) found.insert(n.slot);
-    for (const ScalarId operand : {n.a, n.b, n.c}) find_accesses(body, operand, found);
-}
-
-/// Relative cost of one element of what a node of the body reads, with vector axis `a`. Of a choice by indices alone
-/// (the parts of a concatenation) one side is read.
-double reads_cost(const OperandWalks& w, ScalarId node, size_t a) {
-    const ScalarNode& n = w.e.body[node];
-    std::set<uint32_t> condition, all;
-    if (n.op == ScalarOp::Select) find_accesses(w.e.body, n.a, condition);
-    if (n.op == ScalarOp::Select && condition.empty()) return std::max(reads_cost(w, n.b, a), reads_cost(w, n.c, a));
-    find_accesses(w.e.body, node, all);
-    double cost = 0;
-    for (const uint32_t slot : all) cost += operand_cost(w, w.walks[slot], a);
-    return cost;
-}
-
-/// Likewise, of all operands of the expression. Long bodies are not looked into.
+/// Relative cost of one element of what the expression reads, with vector axis `a`. Of a choice by indices alone (the
+/// parts of a concatenation) one side is read. Nodes follow their operands, and each is visited once; long bodies are
+/// not looked into.
 double operands_cost(const OperandWalks& w, size_t a) {
     constexpr size_t kMostNodes = 64;
-    if (w.e.reducer == Reducer::None && w.e.body.nodes().size() <= kMostNodes) return reads_cost(w, w.e.body.root(), a);
-    double cost = 0;
+    const ScalarBody& body = w.e.body;
+    double all = 0;
     for (const OperandWalk& operand : w.walks)
-        if (!operand.result) cost += operand_cost(w, operand, a);
-    return cost;
+        if (!operand.result) all += operand_cost(w, operand, a);
+    if (w.e.reducer != Reducer::None || body.nodes().size() > kMostNodes) return all;
+    IndexVector<ScalarId, std::set<uint32_t>> reads(body.nodes().size());
+    IndexVector<ScalarId, double> cost(body.nodes().size());
+    for (const ScalarId id : body.nodes().ids()) {
+        const ScalarNode& n = body[id];
+        if (n.op == ScalarOp::Access) reads[id].insert(n.slot);
+        for (const ScalarId operand : {n.a, n.b, n.c})
+            if (operand) reads[id].insert(reads[operand].begin(), reads[operand].end());
+        if (n.op == ScalarOp::Select && reads[n.a].empty())
+            cost[id] = std::max(cost[n.b], cost[n.c]);
+        else
+            for (const uint32_t slot : reads[id]) cost[id] += operand_cost(w, w.walks[slot], a);
+    }
+    return cost[body.root()];
 }
 
 /// Relative cost of one element of the expression with vector axis `a`.
