@@ -8,10 +8,11 @@ target_compile_options(tw_options INTERFACE
 # GCC 12's <algorithm>, which clang uses here, calls the deprecated get_temporary_buffer in stable_sort.
 target_compile_options(tw_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 # Sources compiled several at a time (half the time of a full build): in such a file g++ takes what a source keeps in its
-# unnamed namespace for a header's.
+# unnamed namespace for a header's. A heap of 512 MB before it first collects garbage (128 MB) takes 6 % less time.
 if(TILEWRIGHT_BATCHES)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  target_compile_options(tw_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  target_compile_options(tw_options INTERFACE
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;--param=ggc-min-heapsize=512000>)
 endif()
 target_include_directories(tw_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 if(TILEWRIGHT_SANITIZE)
@@ -47,7 +48,7 @@ endforeach()
 
 # tw_sources(TARGET [MOST n] SOURCE...)
 #
-# Adds the sources; with TILEWRIGHT_BATCHES n (16) or fewer in one file, in the groups that scripts/batches.py finds. The
+# Adds the sources; with TILEWRIGHT_BATCHES n (20) or fewer in one file, in the groups that scripts/batches.py finds. The
 # files are written again when a source changes, and only those compiled again that differ or include it. Where a change
 # needs more files than there are, the next build configures first.
 set(TILEWRIGHT_BATCHES_STAMP ${CMAKE_BINARY_DIR}/batches/stamp)
@@ -59,7 +60,7 @@ function(tw_sources target)
     return()
   endif()
   if(NOT ARG_MOST)
-    set(ARG_MOST 16)
+    set(ARG_MOST 20)
   endif()
   set(script ${CMAKE_SOURCE_DIR}/scripts/batches.py)
   set(most --most ${ARG_MOST})

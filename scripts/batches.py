@@ -4,11 +4,12 @@
 usage: batches.py --most N --count FILE...            print how many batches these sources need
        batches.py --most N --into PREFIX COUNT --stamp STAMP FILE...  write PREFIX0.cpp ... PREFIX<COUNT - 1>.cpp
 
-The result is the same as if each source were compiled alone. A source that declares a name for itself (in an unnamed
-namespace, static, as a macro) comes after every source of its batch that mentions the name, unless behind '.', '->' or
-'::'; where that is impossible, the two are in different batches. So such names need to be unique in their source only.
-Headers are included before the first source, so that they do not see these names either. A source of a nested namespace
-is not with a header that it does not include and that declares, in that namespace, a function whose name the source
+The result is the same as if each source were compiled alone. A name that a source declares for itself (in an unnamed
+namespace, static) and that another one of its batch mentions is renamed by a macro around the source's include; it needs
+to be unique in its source only. Where a macro would reach other names, in the source or in what its headers declare, the
+source comes after every source of its batch that mentions the name, unless behind '.', '->' or '::'; where that is
+impossible, the two are in different batches. Headers are included before the first source, so that they see neither
+these names nor the macros. A source of a nested namespace is not with a header that it does not include and that declares, in that namespace, a function whose name the source
 mentions: the function would hide those of the outer namespaces. A source whose system header defines macros is not with
 one whose headers declare names like them. Sources stay in their batches as long as these
 conditions hold, and unchanged batches are not written.
@@ -29,6 +30,8 @@ TOKEN = re.compile(r"""
 """, re.VERBOSE | re.DOTALL)
 # A header that defines macros -> the beginning of the names of headers that declare names like them.
 MACROS = {"<elf.h>": "<llvm/"}
+# Functions that templates of libraries find by the types of their arguments.
+FOUND_BY_TEMPLATES = set("PrintTo begin data end format_as from_json get hash_value size swap to_json".split())
 KEYWORDS = set("""alignas alignof auto bool break case catch char class concept const consteval constexpr constinit continue
     decltype default delete do double else enum explicit extern false float for friend if inline int long mutable namespace
     new noexcept nullptr operator private protected public requires return short signed sizeof static static_assert
@@ -41,6 +44,7 @@ class Source:
 
     own: {name declared for the source alone: the declaration it refers to (using a::name), or ""}
     mentions: names that may refer to its namespace or to one around it
+    renamable: those of its own names that a macro can rename: it reaches nothing else
     includes: lines before the first other directive
     opened: namespaces of using directives
     namespaces: those in which it declares, nested ones by their whole names
@@ -50,6 +54,7 @@ class Source:
 
     def __init__(self, path, text):
         self.path, self.own, self.mentions, self.includes, self.opened = path, {}, set(), [], set()
+        fixed = set()  # names that refer to members or other namespaces, or are printed as part of a test's name
         self.namespaces = set(re.findall(r"^namespace (\w+::[\w:]+) \{", text, re.MULTILINE))
         root = re.match(r"(.*/src/)?", path)[0]
         headers = headers_of(root, text, set()) if root else set()
@@ -60,6 +65,7 @@ class Source:
             kind, value = m.lastgroup if m.lastgroup != "d" else "string", m.group()
             if kind == "directive":
                 plain = self.directive(value.strip(), plain)
+                fixed.update(re.findall(r"\w+", value))
             elif kind in ("name", "mark"):
                 tokens.append(value)
             elif kind in ("string", "number"):
@@ -67,7 +73,12 @@ class Source:
         for before, token in zip([""] + tokens, tokens):
             if (token[0].isalpha() or token[0] == "_") and token not in KEYWORDS and before not in (".", "->", "::"):
                 self.mentions.add(token)
+            elif before in (".", "->", "::"):
+                fixed.add(token)
+        self.fixed = fixed
         self.scope(tokens, 0, False)
+        declared = set().union(*map(names_of, headers))
+        self.renamable = (self.own.keys() & self.mentions) - fixed - declared - FOUND_BY_TEMPLATES
         self.mentions |= self.own.keys()
 
     def add(self, name, refers_to=""):
@@ -127,7 +138,7 @@ class Source:
         if head[0] == "typedef":
             self.add(head[-1])
         elif head[0] == "using":
-            self.add(head[1] if "=" in head else head[-1], "".join(head))
+            self.add(head[1] if "=" in head else head[-1], "".join(head).replace("using::", "using"))
         elif kinds and "(" not in head and (body or len(head) <= 4):
             names = [w for w in head[head.index(kinds[0]) + 1:] if w not in ("class", "struct", "final")]
             if names and "=" not in head:
@@ -145,6 +156,7 @@ class Source:
     def macro(self, head):
         """TEST(A, b) {...} declares A_b_Test."""
         self.add("_".join(w for w in head[2:] if w[0].isalpha()))
+        self.fixed.update(head)
 
     def variables(self, head):
         """Names in `T a, b(1), c = d;` and `T f(int x)`: before one of these marks, but not in an initialiser."""
@@ -191,6 +203,13 @@ def functions_of(header):
     return found
 
 
+@functools.cache
+def names_of(header):
+    """All names in a header, outside of comments and strings."""
+    return {m.group() for m in TOKEN.finditer(read(header)) if m.lastgroup == "name"} | {
+        name for m in TOKEN.finditer(read(header)) if m.lastgroup == "directive" for name in re.findall(r"\w+", m.group())}
+
+
 def headers_of(root, text, seen):
     """The project's headers that a text includes, directly or not."""
     for name in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
@@ -216,7 +235,7 @@ def disturbs(a, b):
     """Why `a` may not come before `b` in a batch: a name, or "" if it may."""
     if name := hidden(a, b) or hidden(b, a) or redefined(a, b) or redefined(b, a):
         return name
-    for name in sorted(a.own.keys() & b.mentions):
+    for name in sorted((a.own.keys() - a.renamable) & b.mentions):
         if not a.own[name] or a.own[name] != b.own.get(name):
             return name
     return next((f"using namespace {n}" for n in sorted(a.opened - b.opened)), "")
@@ -259,8 +278,14 @@ def batches_of(sources, most, before=()):
 
 
 def text_of(batch):
-    includes = list(dict.fromkeys(line for s in batch for line in s.includes))
-    return "".join(f"{line}\n" for line in includes + [f'#include "{s.path}"' for s in batch])
+    lines = list(dict.fromkeys(line for s in batch for line in s.includes))
+    for s in batch:
+        renamed = sorted(name for name in s.renamable if any(name in other.mentions for other in batch if other is not s))
+        suffix = re.sub(r"\W", "_", re.sub(r".*/src/", "", s.path).removesuffix(".cpp"))
+        lines += [f"#define {name} {name}_{suffix}" for name in renamed]
+        lines.append(f'#include "{s.path}"')
+        lines += [f"#undef {name}" for name in renamed]
+    return "".join(f"{line}\n" for line in lines)
 
 
 @functools.cache
