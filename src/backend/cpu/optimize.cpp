@@ -65,7 +65,6 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
     fpm.addPass(llvm::SimplifyCFGPass());
     fpm.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
     fpm.addPass(llvm::EarlyCSEPass(true));
-    fpm.addPass(llvm::InstCombinePass());
     fpm.addPass(llvm::SimplifyCFGPass());
     run(std::move(fpm), module, machine);
 }

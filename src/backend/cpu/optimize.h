@@ -8,7 +8,7 @@
 namespace tilewright::cpu {
 
 /// Version of these passes and of the code generator's options; a change invalidates cached code.
-inline constexpr int kPasses = 4;
+inline constexpr int kPasses = 5;
 
 /// The metadata of loops over tails of unknown extent in stages with dynamic sizes. Their addresses stay as the emitter
 /// wrote them: strength reduction took 40 % of the time of LLVM's code generator for such kernels, most of it for their

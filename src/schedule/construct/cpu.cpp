@@ -134,6 +134,14 @@ struct VectorsFirst {
     bool task, tile, micro;
 };
 
+/// Whether tiles inside of a range have loops along the vector axis and along other spatial axes.
+bool cuts_both(const Problem& p, const std::vector<int64_t>& tile, const std::vector<int64_t>& range) {
+    bool vectors = false, others = false;
+    for (size_t a = 0; a < p.stage.spatial; ++a)
+        if (tile[a] < range[a]) (a == vector_axis(p) ? vectors : others) = true;
+    return vectors && others;
+}
+
 /// The loops of a state, and the order of a register tile's axes (Micro::order).
 struct StateLoops {
     Nest nest;
@@ -184,20 +192,18 @@ Realised CpuModel::realise(const Problem& p, const Etir& e) const {
     const double copying = p.loads.empty() ? 0 : copy_cycles(p, out.state.tiles[2], lanes_, rates_);
     out.seconds = 1e300;
     std::optional<double> compute;
-    Micro micro = out.micro;
     StateLoops best;
-    std::vector<std::vector<size_t>> orders;  // already evaluated: with few loops most orders are equal
+    // Levels whose loops have one order only are not ordered twice.
+    const std::vector<std::vector<int64_t>>& tiles = out.state.tiles;
+    const bool tasks_vary = cuts_both(p, tiles[2], p.stage.extents), tiles_vary = cuts_both(p, tiles[1], tiles[2]);
+    const bool points_vary = vector_axis(p) < p.stage.spatial && p.stage.spatial > 1;
     for (const bool task : {true, false})
         for (const bool tile : {true, false})
             for (const bool vectors : {true, false}) {
-                StateLoops now = loops_of(p, out.state.tiles, {task, tile, vectors});
-                std::vector<size_t> axes{now.nest.parallel};
-                for (const Nest::Loop& l : now.nest.loops) axes.push_back(l.axis);
-                axes.insert(axes.end(), now.order.begin(), now.order.end());
-                if (std::find(orders.begin(), orders.end(), axes) != orders.end()) continue;
-                orders.push_back(std::move(axes));
-                micro.order = now.order;
-                now.nest.micro = &micro;
+                if ((!task && !tasks_vary) || (!tile && !tiles_vary) || (!vectors && !points_vary)) continue;
+                StateLoops now = loops_of(p, tiles, {task, tile, vectors});
+                out.micro.order = now.order;
+                now.nest.micro = &out.micro;
                 NestCost cost = nest_cost(p.stage, now.nest, rates_, compute);
                 compute = cost.compute_cycles;
                 cost.cycles += copying;

@@ -45,38 +45,39 @@ Etir initial(const Problem& p) {
     return e;
 }
 
-std::optional<Etir> apply(const Problem& p, const Etir& e, Action action, bool nested) {
-    Etir next = e;
+bool advance(const Problem& p, Etir& e, Action action, bool nested) {
+    const size_t a = action.axis;
     if (action.kind == Action::Kind::Cache) {
-        if (e.level == 0) return std::nullopt;
-        --next.level;
-        return next;
+        if (e.level == 0) return false;
+        --e.level;
+        return true;
     }
-    const std::vector<int64_t>& sizes = p.tile_sizes[e.level][action.axis];
-    int64_t& tile = next.tiles[e.level][action.axis];
+    int64_t &tile = e.tiles[e.level][a], &threads = e.virtual_threads[a];
     if (action.kind == Action::Kind::SetVThread) {
-        if (!p.virtual_threads || e.level != 0 || action.axis >= p.stage.spatial || p.dynamic[action.axis])
-            return std::nullopt;
-        int64_t& threads = next.virtual_threads[action.axis];
+        if (!p.virtual_threads || e.level != 0 || a >= p.stage.spatial || p.dynamic[a]) return false;
+        if (tile % (2 * threads * p.units[a]) != 0) return false;
         threads *= 2;
-        if (tile % (threads * p.units[action.axis]) != 0) return std::nullopt;
-        return next;
+        return true;
     }
+    const std::vector<int64_t>& sizes = p.tile_sizes[e.level][a];
     auto at = std::find(sizes.begin(), sizes.end(), tile);
     TW_CHECK(at != sizes.end());
     if (action.kind == Action::Kind::Tile) {
-        if (++at == sizes.end()) return std::nullopt;
+        if (++at == sizes.end()) return false;
         // The tile must not exceed its outer tile, except by the rounding of register tiles.
-        if (nested && e.level + 1 < p.levels() &&
-            *at > std::max(e.tiles[e.level + 1][action.axis], p.units[action.axis]))
-            return std::nullopt;
+        if (nested && e.level + 1 < p.levels() && *at > std::max(e.tiles[e.level + 1][a], p.units[a])) return false;
     } else {
-        if (at == sizes.begin()) return std::nullopt;
+        if (at == sizes.begin()) return false;
         --at;
     }
     tile = *at;
-    if (e.level == 0 && tile % (next.virtual_threads[action.axis] * p.units[action.axis]) != 0)
-        next.virtual_threads[action.axis] = 1;
+    if (e.level == 0 && tile % (threads * p.units[a]) != 0) threads = 1;
+    return true;
+}
+
+std::optional<Etir> apply(const Problem& p, const Etir& e, Action action, bool nested) {
+    std::optional<Etir> next = e;
+    if (!advance(p, *next, action, nested)) next.reset();
     return next;
 }
 
@@ -165,31 +166,48 @@ bool fits(const Problem& p, const Etir& e, size_t level) {
     return footprint(p, e, level) <= room || (level > 0 && p.smallest[level] > room);
 }
 
-double benefit(const Problem& p, const Etir& e, Action action, int step) {
-    const auto next = apply(p, e, action);
-    if (!next) return 0;
+namespace {
+
+/// Q(T) and F(T) of a state at its level.
+struct Moved {
+    double traffic, footprint;
+};
+
+Moved moved(const Problem& p, const Etir& e) { return {traffic(p, e, e.level), footprint(p, e, e.level)}; }
+
+/// benefit() of the action from `e`, whose numbers are `here`, to `next`.
+double benefit_of(const Problem& p, const Etir& e, const Moved& here, const Etir& next, Action action, int step) {
     switch (action.kind) {
         case Action::Kind::Tile:
         case Action::Kind::InverseTile:
-            if (!fits(p, *next, e.level)) return 0;
-            return traffic(p, e, e.level) * footprint(p, *next, e.level) /
-                   (traffic(p, *next, e.level) * footprint(p, e, e.level));
+            if (!fits(p, next, e.level)) return 0;
+            return here.traffic * footprint(p, next, e.level) / (traffic(p, next, e.level) * here.footprint);
         case Action::Kind::Cache: {
-            const double size = footprint(p, e, e.level);
-            const double gain = p.model->transfer(e.level + 1, size) / p.model->transfer(e.level, size);
+            const double gain =
+                p.model->transfer(e.level + 1, here.footprint) / p.model->transfer(e.level, here.footprint);
             return gain * 3 / (1 + std::exp(-std::log(5.0) / 10 * (step - 10)));
         }
         case Action::Kind::SetVThread:
-            return p.model->interleaving(p, e, *next, action.axis);
+            return p.model->interleaving(p, e, next, action.axis);
     }
     return 0;
 }
 
+}  // namespace
+
+double benefit(const Problem& p, const Etir& e, Action action, int step) {
+    const auto next = apply(p, e, action);
+    return next ? benefit_of(p, e, moved(p, e), *next, action, step) : 0;
+}
+
 std::vector<Weighted> transitions(const Problem& p, const Etir& e, int step, bool virtual_threads) {
     std::vector<Weighted> out;
+    const Moved here = moved(p, e);
+    Etir next = e;
     const auto add = [&](Action a) {
-        const double w = benefit(p, e, a, step);
-        if (w > 0) out.push_back({a, w, *apply(p, e, a)});
+        if (!advance(p, next, a)) return;
+        if (const double w = benefit_of(p, e, here, next, a, step); w > 0) out.push_back({a, w, next});
+        next = e;
     };
     for (size_t a = 0; a < p.stage.extents.size(); ++a) {
         add({Action::Kind::Tile, a});

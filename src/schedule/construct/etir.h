@@ -71,6 +71,8 @@ struct Action {
 /// Nothing where the action does not exist in this state: the largest or smallest size, the last level, or a tile
 /// larger than its outer tile. (With `nested` false the last is allowed; rounding then enlarges the outer tile.)
 std::optional<Etir> apply(const Problem& problem, const Etir& e, Action action, bool nested = true);
+/// The same in place: false, and the state unchanged, where apply() returns nothing.
+bool advance(const Problem& problem, Etir& e, Action action, bool nested = true);
 
 /// F(T), bytes of the operands' tiles at a level; at level 0, of their registers.
 double footprint(const Problem& problem, const Etir& e, size_t level);

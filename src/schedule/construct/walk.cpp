@@ -20,11 +20,12 @@ class Ranking {
   public:
     explicit Ranking(const Problem& problem) : p_(problem) {}
 
-    const Realised& add(const Etir& e) {
-        Etir key = e;
-        key.level = 0;
-        const auto it = all_.find(key);
-        return it != all_.end() ? it->second : all_.emplace(key, realise(p_, key)).first->second;
+    const Realised& add(Etir e) {
+        e.level = 0;
+        const auto it = all_.lower_bound(e);
+        if (it != all_.end() && it->first == e) return it->second;
+        Realised realised = realise(p_, e);
+        return all_.emplace_hint(it, std::move(e), std::move(realised))->second;
     }
 
     std::vector<Realised> best(size_t n) const {
@@ -49,7 +50,7 @@ class Ranking {
 
 /// Hill climbing along single edges, at any level.
 void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtual_threads) {
-    Etir at = from.state;
+    Etir at = from.state, e;
     round_to_sizes(p, at);
     double best = from.seconds;
     for (int round = 0; round < 12; ++round) {
@@ -59,9 +60,9 @@ void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtua
             for (size_t a = 0; a < p.stage.extents.size(); ++a)
                 for (const auto kind : {Action::Kind::Tile, Action::Kind::InverseTile, Action::Kind::SetVThread}) {
                     if (kind == Action::Kind::SetVThread && !virtual_threads) continue;
-                    const auto e = apply(p, at, {kind, a}, false);
-                    if (!e || !fits(p, *e, 0)) continue;  // the model also covers tiles that exceed a cache
-                    const Realised& r = ranking.add(*e);
+                    e = at;
+                    if (!advance(p, e, {kind, a}, false) || !fits(p, e, 0)) continue;  // tiles may exceed a cache
+                    const Realised& r = ranking.add(e);
                     if (r.seconds >= best * 0.999) continue;
                     best = r.seconds;
                     next = e;
