@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/free_memory.h"
 #include "model/model_sources.h"
 #include "runtime/arena.h"
 #include "runtime/cpu_features.h"
@@ -183,6 +184,7 @@ std::shared_ptr<const CompiledModel> finished(std::unique_ptr<CompiledModel::Imp
     stats.schedule_ms = model->plan.schedule_ms;
     stats.compile_ms = stats.plan_ms + stats.codegen_ms;
     count_plan(model->plan, model->sources->kernels.kernels().size(), stats);
+    return_free_memory();
     return std::make_shared<CompiledModel>(std::move(model));
 }
 

@@ -21,12 +21,12 @@ void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code)
 /// Both of the above for the model's plan; for a GPU, its kernels as CUDA C++.
 void generate_code(CompiledModel::Impl& model, const CompileOptions& options);
 
-/// Moves constants that have no huge pages (base/tensor.h) into one block, in huge pages where the system has them: a contraction reads megabytes
-/// of weights, and each 4 KiB page costs a TLB miss. The weights of a loop's body stay in a cache of their size only if
-/// they are contiguous.
+/// Moves constants that have no huge pages (base/tensor.h) into one block, in huge pages where the system has them: a
+/// contraction reads megabytes of weights, and each 4 KiB page costs a TLB miss. The weights of a loop's body stay in a
+/// cache of their size only if they are contiguous.
 void gather_constants(Plan& plan);
 
-/// Returns the model with the times of its passes.
+/// Returns the model with the times of its passes. Memory that compiling has freed is the system's again.
 std::shared_ptr<const CompiledModel> finished(std::unique_ptr<CompiledModel::Impl> model,
                                               const std::vector<PassTime>& passes);
 
