@@ -524,6 +524,33 @@ TEST(DefaultSchedule, of_a_transposed_concatenation_counts_the_part_that_is_read
     EXPECT_EQ(m.registers.at(1), m.lanes) << "blocks that are transposed in registers";
 }
 
+/// Channels last: vectors along a row, or scalars, write parts of lines.
+TEST(DefaultSchedule, of_planes_written_channels_last_finishes_rows_in_one_task) {
+    const auto schedule = [](const char* text, int64_t width) {
+        const Program p = parse_program(fmt::format(fmt::runtime(text), width, 2 * width));
+        return print(default_schedule(p, target_with({.lanes = 8, .workers = 2})));
+    };
+    // YOLOX' first layer: four parts, each of every second pixel.
+    const char* focus = R"TW(program focus {{
+  input x: f32[3, 416, {1}]
+  y: f32[1, 208, {0}, 12] = [12, 208, {0}] -> [0, i1, i2, i0] select(lt(index(i0 - 3), 0), @0, select(lt(index(i0 - 6), 0), @1, select(lt(index(i0 - 9), 0), @2, @3))) where @0 = x[i0, 2*i1, 2*i2] when -i0 + 2 >= 0 else 0, @1 = x[i0 - 3, 2*i1 + 1, 2*i2] when i0 - 3 >= 0 and -i0 + 5 >= 0 else 0, @2 = x[i0 - 6, 2*i1, 2*i2 + 1] when i0 - 6 >= 0 and -i0 + 8 >= 0 else 0, @3 = x[i0 - 9, 2*i1 + 1, 2*i2 + 1] when i0 - 9 >= 0 else 0
+  output y
+}})TW";
+    const std::string narrow = schedule(focus, 208);  // 9,984 bytes a row
+    EXPECT_NE(narrow.find("vector s2"), std::string::npos) << narrow;
+    EXPECT_NE(narrow.find("parallel s1"), std::string::npos) << narrow;
+    EXPECT_NE(narrow.find("order [s1 s0 s2]"), std::string::npos) << narrow;
+    EXPECT_NE(schedule(focus, 2048).find("order [s1 s2 s0]"), std::string::npos) << "a row exceeds L1";
+    const std::string scalars = schedule(R"TW(program planes {{
+  input x: f32[24, 416, {1}]
+  y: f32[1, 208, {0}, 24] = [24, 208, {0}] -> [0, i1, i2, i0] @0 where @0 = x[i0, 2*i1, 2*i2]
+  output y
+}})TW",
+                                         100);
+    EXPECT_EQ(scalars.find("vector"), std::string::npos) << scalars;
+    EXPECT_NE(scalars.find("order [s1 s2 s0]"), std::string::npos) << scalars;
+}
+
 TEST(DefaultSchedule, of_values_that_are_used_twice_looks_at_each_once) {
     Program p = parse_program(R"TW(program power {
   input x: f32[64]
