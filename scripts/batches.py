@@ -9,10 +9,10 @@ namespace, static) and that another one of its batch mentions is renamed by a ma
 to be unique in its source only. Where a macro would reach other names, in the source or in what its headers declare, the
 source comes after every source of its batch that mentions the name, unless behind '.', '->' or '::'; where that is
 impossible, the two are in different batches. Headers are included before the first source, so that they see neither
-these names nor the macros. A source of a nested namespace is not with a header that it does not include and that declares, in that namespace, a function whose name the source
-mentions: the function would hide those of the outer namespaces. A source whose system header defines macros is not with
-one whose headers declare names like them. Sources stay in their batches as long as these
-conditions hold, and unchanged batches are not written.
+these names nor the macros. A source of a nested namespace is not with a header that it does not include and that
+declares, in that namespace, a function whose name the source mentions: the function would hide those of the outer
+namespaces. A source whose system header defines macros is not with one whose headers declare names like them. Sources
+stay in their batches as long as these conditions hold, and unchanged batches are not written.
 """
 import argparse
 import functools
@@ -44,7 +44,8 @@ class Source:
 
     own: {name declared for the source alone: the declaration it refers to (using a::name), or ""}
     mentions: names that may refer to its namespace or to one around it
-    renamable: those of its own names that a macro can rename: it reaches nothing else
+    fixed: names of members and of other namespaces, in directives, and printed as part of a test's name
+    renamable: its own names that a macro can rename without reaching another
     includes: lines before the first other directive
     opened: namespaces of using directives
     namespaces: those in which it declares, nested ones by their whole names
@@ -54,7 +55,7 @@ class Source:
 
     def __init__(self, path, text):
         self.path, self.own, self.mentions, self.includes, self.opened = path, {}, set(), [], set()
-        fixed = set()  # names that refer to members or other namespaces, or are printed as part of a test's name
+        self.fixed = set()
         self.namespaces = set(re.findall(r"^namespace (\w+::[\w:]+) \{", text, re.MULTILINE))
         root = re.match(r"(.*/src/)?", path)[0]
         headers = headers_of(root, text, set()) if root else set()
@@ -65,7 +66,7 @@ class Source:
             kind, value = m.lastgroup if m.lastgroup != "d" else "string", m.group()
             if kind == "directive":
                 plain = self.directive(value.strip(), plain)
-                fixed.update(re.findall(r"\w+", value))
+                self.fixed.update(re.findall(r"\w+", value))
             elif kind in ("name", "mark"):
                 tokens.append(value)
             elif kind in ("string", "number"):
@@ -74,11 +75,10 @@ class Source:
             if (token[0].isalpha() or token[0] == "_") and token not in KEYWORDS and before not in (".", "->", "::"):
                 self.mentions.add(token)
             elif before in (".", "->", "::"):
-                fixed.add(token)
-        self.fixed = fixed
+                self.fixed.add(token)
         self.scope(tokens, 0, False)
         declared = set().union(*map(names_of, headers))
-        self.renamable = (self.own.keys() & self.mentions) - fixed - declared - FOUND_BY_TEMPLATES
+        self.renamable = (self.own.keys() & self.mentions) - self.fixed - declared - FOUND_BY_TEMPLATES
         self.mentions |= self.own.keys()
 
     def add(self, name, refers_to=""):
@@ -137,7 +137,7 @@ class Source:
             return
         if head[0] == "typedef":
             self.add(head[-1])
-        elif head[0] == "using":
+        elif head[0] == "using":  # `using ::a::b` is `using a::b`
             self.add(head[1] if "=" in head else head[-1], "".join(head).replace("using::", "using"))
         elif kinds and "(" not in head and (body or len(head) <= 4):
             names = [w for w in head[head.index(kinds[0]) + 1:] if w not in ("class", "struct", "final")]
@@ -206,8 +206,8 @@ def functions_of(header):
 @functools.cache
 def names_of(header):
     """All names in a header, outside of comments and strings."""
-    return {m.group() for m in TOKEN.finditer(read(header)) if m.lastgroup == "name"} | {
-        name for m in TOKEN.finditer(read(header)) if m.lastgroup == "directive" for name in re.findall(r"\w+", m.group())}
+    return {name for m in TOKEN.finditer(read(header)) if m.lastgroup in ("name", "directive")
+            for name in re.findall(r"\w+", m.group())}
 
 
 def headers_of(root, text, seen):
