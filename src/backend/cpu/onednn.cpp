@@ -501,10 +501,10 @@ class OneDnnCall::OneDnnRuns : public LibraryCall::Runs {
     }
 
     void run(void* const* tensors, void* scratch) override {
+        const LibraryScope with(*call_, threads_);
         for (size_t i = 0; i < memories_.size(); ++i)
             call_->check(call_->set_address(memories_[i].get(), i < tensors_.size() ? tensors[tensors_[i]] : scratch),
                          "take an address");
-        const LibraryScope with(*call_, threads_);
         call_->check(
             call_->execute(primitive_.get(), stream_.get(), static_cast<int>(arguments_.size()), arguments_.data()),
             "run a primitive");
