@@ -221,8 +221,11 @@ typedef struct tilewright_options {
     size_t operator_count; /* operators that C functions compute; they take precedence over Tilewright's. A model with
                               any is not kept in `cache_folder` */
     const tilewright_operator* const* operators;
-    const char* output_file; /* not NULL: the model is also written there, as by `tilewright compile -o`, for
-                                tilewright_load and tilewright_load_with */
+    const char* output_file;       /* not NULL: the model is also written there, as by `tilewright compile -o`, for
+                                      tilewright_load and tilewright_load_with */
+    size_t operator_library_count; /* further operators: of shared libraries that tilewright/operator_library.h helps to
+                                      write. They stay loaded until the process ends */
+    const char* const* operator_libraries; /* paths */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {
@@ -251,6 +254,8 @@ typedef struct tilewright_load_options {
     size_t operator_count; /* the operators with which the model was compiled, by domain and name. A missing one is an
                               error that names it */
     const tilewright_operator* const* operators;
+    size_t operator_library_count; /* as in tilewright_options */
+    const char* const* operator_libraries;
 } tilewright_load_options;
 
 static inline tilewright_load_options tilewright_default_load_options(void) {
@@ -520,6 +525,31 @@ TILEWRIGHT_API int64_t tilewright_call_max(tilewright_call* call, int64_t a, int
 
 /* In `compute`: memory for an output of which `infer` has left a size unknown; NULL where that fails, and the call. */
 TILEWRIGHT_API void* tilewright_call_allocate(tilewright_call* call, size_t index, size_t rank, const int64_t* sizes);
+
+/* The functions above as a table, with whose address a tilewright_call begins: shared libraries of operators
+ * (tilewright/operator_library.h) call the Tilewright that calls them. Later versions add functions at the end. */
+typedef struct tilewright_call_functions {
+    size_t struct_size;
+    const char* (*node)(const tilewright_call* call);
+    size_t (*input_count)(const tilewright_call* call);
+    size_t (*output_count)(const tilewright_call* call);
+    int32_t (*fail)(tilewright_call* call, const char* message);
+    tilewright_attribute (*attribute)(const tilewright_call* call, const char* name);
+    int64_t (*get_int)(tilewright_call* call, const char* name, int64_t fallback);
+    float (*get_float)(tilewright_call* call, const char* name, float fallback);
+    const char* (*get_string)(tilewright_call* call, const char* name, const char* fallback);
+    const int64_t* (*get_ints)(tilewright_call* call, const char* name, size_t* count);
+    const float* (*get_floats)(tilewright_call* call, const char* name, size_t* count);
+    const tilewright_tensor* (*get_tensor)(tilewright_call* call, const char* name);
+    void (*set_output)(tilewright_call* call, size_t index, tilewright_dtype dtype, size_t rank, const int64_t* sizes);
+    int64_t (*add)(tilewright_call* call, int64_t a, int64_t b);
+    int64_t (*sub)(tilewright_call* call, int64_t a, int64_t b);
+    int64_t (*mul)(tilewright_call* call, int64_t a, int64_t b);
+    int64_t (*div)(tilewright_call* call, int64_t a, int64_t b);
+    int64_t (*min)(tilewright_call* call, int64_t a, int64_t b);
+    int64_t (*max)(tilewright_call* call, int64_t a, int64_t b);
+    void* (*allocate)(tilewright_call* call, size_t index, size_t rank, const int64_t* sizes);
+} tilewright_call_functions;
 
 /* What a session has done beside running kernels, since it was created. Once input sizes repeat, only `runs`,
  * `recalled` and `bytes_copied` grow. `struct_size`: sizeof(tilewright_counts), set by the caller. */

@@ -274,6 +274,7 @@ struct Options {
     std::string cache_folder;                          ///< where; "": the command-line tool's cache folder
     std::vector<FunctionLibrary> function_libraries;   ///< operators that functions of ONNX files define
     std::vector<Operator> operators;                   ///< operators of the caller
+    std::vector<std::string> operator_libraries;       ///< shared libraries with operators (operator_library.h)
     std::string output_file;                           ///< not empty: the compiled model is also written there
     /// Both may be called from any thread. They must not throw: that ends the process.
     std::function<void(tilewright_severity, const std::string&)> log;
@@ -312,6 +313,12 @@ inline std::vector<const tilewright_operator*> handles(const std::vector<Operato
     return all;
 }
 
+inline std::vector<const char*> c_strings(const std::vector<std::string>& strings) {
+    std::vector<const char*> all;
+    for (const std::string& s : strings) all.push_back(s.c_str());
+    return all;
+}
+
 /// The C interface's options; they point into `options`, which must outlive them.
 class COptions {
   public:
@@ -333,7 +340,7 @@ class COptions {
         c_.keep_subnormals = options.keep_subnormals ? 1 : 0;
         c_.numerics = options.numerics;
         c_.precision = options.precision;
-        for (const std::string& pattern : options.keep_f32) keep_f32_.push_back(pattern.c_str());
+        keep_f32_ = c_strings(options.keep_f32);
         c_.keep_f32_count = keep_f32_.size();
         c_.keep_f32 = keep_f32_.data();
         c_.max_error = options.max_error;
@@ -353,6 +360,9 @@ class COptions {
         operators_ = handles(options.operators);
         c_.operator_count = operators_.size();
         c_.operators = operators_.data();
+        library_paths_ = c_strings(options.operator_libraries);
+        c_.operator_library_count = library_paths_.size();
+        c_.operator_libraries = library_paths_.data();
         c_.output_file = options.output_file.empty() ? nullptr : options.output_file.c_str();
         c_.user = const_cast<Options*>(&options);
         if (options.log)
@@ -375,7 +385,7 @@ class COptions {
         }
     }
 
-    std::vector<const char*> dim_names_, sample_names_, range_names_, ranges_, keep_f32_;
+    std::vector<const char*> dim_names_, sample_names_, range_names_, ranges_, keep_f32_, library_paths_;
     std::vector<std::int64_t> dim_sizes_, sample_sizes_;
     std::vector<tilewright_function_library> libraries_;
     std::vector<const tilewright_operator*> operators_;
@@ -412,16 +422,20 @@ class Model {
         });
     }
     /// A file that `tilewright compile` wrote; see tilewright_load_with.
-    static Model load(const std::string& path, const std::vector<Operator>& operators = {}) {
-        return loaded(operators, [&](const tilewright_load_options* o, tilewright_model** m, tilewright_error** e) {
-            return tilewright_load_with(path.c_str(), o, m, e);
-        });
+    static Model load(const std::string& path, const std::vector<Operator>& operators = {},
+                      const std::vector<std::string>& operator_libraries = {}) {
+        return loaded(operators, operator_libraries,
+                      [&](const tilewright_load_options* o, tilewright_model** m, tilewright_error** e) {
+                          return tilewright_load_with(path.c_str(), o, m, e);
+                      });
     }
     /// A model that is linked into the program; see tilewright_load_linked_with.
-    static Model load(const tilewright_linked_model& linked, const std::vector<Operator>& operators = {}) {
-        return loaded(operators, [&](const tilewright_load_options* o, tilewright_model** m, tilewright_error** e) {
-            return tilewright_load_linked_with(&linked, o, m, e);
-        });
+    static Model load(const tilewright_linked_model& linked, const std::vector<Operator>& operators = {},
+                      const std::vector<std::string>& operator_libraries = {}) {
+        return loaded(operators, operator_libraries,
+                      [&](const tilewright_load_options* o, tilewright_model** m, tilewright_error** e) {
+                          return tilewright_load_linked_with(&linked, o, m, e);
+                      });
     }
     static Model from_memory(const void* bytes, std::size_t size, const Options& options = Options()) {
         return compiled(options, [&](const tilewright_options* o, tilewright_model** m, tilewright_error** e) {
@@ -458,11 +472,15 @@ class Model {
     explicit Model(tilewright_model* m) : handle_(m, tilewright_model_free) {}
 
     template <class Load>
-    static Model loaded(const std::vector<Operator>& operators, Load&& load) {
+    static Model loaded(const std::vector<Operator>& operators, const std::vector<std::string>& libraries,
+                        Load&& load) {
         const std::vector<const tilewright_operator*> handles = detail::handles(operators);
+        const std::vector<const char*> paths = detail::c_strings(libraries);
         tilewright_load_options o = tilewright_default_load_options();
         o.operator_count = handles.size();
         o.operators = handles.data();
+        o.operator_library_count = paths.size();
+        o.operator_libraries = paths.data();
         tilewright_model* model = nullptr;
         tilewright_error* error = nullptr;
         const tilewright_status status = load(&o, &model, &error);

@@ -78,6 +78,14 @@ std::unique_ptr<Runner> compile_memory(nb::bytes bytes, const CompileOptions& gi
     return std::make_unique<Runner>(std::move(model), threads);
 }
 
+/// A file of `tilewright compile`.
+std::unique_ptr<Runner> load_file(const std::string& path, const CompileOptions& given, int threads) {
+    Connected connected(given);
+    tw::Model model = connected.run(
+        [&] { return tw::Model::load(path, connected.options().operators, connected.options().operator_libraries); });
+    return std::make_unique<Runner>(std::move(model), threads);
+}
+
 nb::tuple texts_of(const tw::Explanation& e) { return nb::make_tuple(e.text, e.json, e.html); }
 
 nb::tuple explain_file(const std::string& path, const CompileOptions& given, double seconds) {
@@ -144,6 +152,7 @@ void bind_options(nb::module_& m) {
             TW_FIELD(threads) TW_FIELD(isa) TW_FIELD(dims) TW_FIELD(ranges) TW_FIELD(keep_subnormals)
                 TW_FIELD(check_values) TW_FIELD(kv_cache) TW_FIELD(measure) TW_FIELD(measure_seconds) TW_FIELD(keep_f32)
                     TW_FIELD(max_error) TW_FIELD(sample_sizes) TW_FIELD(cache) TW_FIELD(cache_folder)
+                        TW_FIELD(operator_libraries) TW_FIELD(output_file)
 #undef TW_FIELD
         .def("set_operators", [](CompileOptions& o, const nb::list& all) { o.options.operators = operators_of(all); })
         .def("add_functions",
@@ -205,6 +214,7 @@ NB_MODULE(_tilewright, m) {
     m.def("dtype_name", [](int type) { return tilewright_dtype_name(static_cast<tilewright_dtype>(type)); });
     m.def("compile_file", &compile_file, nb::arg("path"), nb::arg("options"), nb::arg("threads"));
     m.def("compile_memory", &compile_memory, nb::arg("data"), nb::arg("options"), nb::arg("threads"));
+    m.def("load_file", &load_file, nb::arg("path"), nb::arg("options"), nb::arg("threads"));
     m.def("explain_file", &explain_file, nb::arg("path"), nb::arg("options"), nb::arg("seconds"));
     m.def("explain_memory", &explain_memory, nb::arg("data"), nb::arg("options"), nb::arg("seconds"));
     m.def("empty_array", &empty_array, nb::arg("shape"), nb::arg("dtype"));

@@ -320,7 +320,6 @@ class Errors(unittest.TestCase):
         options = tw.SessionOptions()
         options.optimized_model_filepath = "x.onnx"
         self.error(tw.NotImplemented, lambda: tw.InferenceSession(models.sum_and_relu(), options))
-        self.error(tw.NotImplemented, lambda: options.register_custom_ops_library("x.so"))
         with self.assertRaises(AttributeError):
             tw.SessionOptions().intra_op_threads = 1
         self.error(tw.InvalidArgument, lambda: tw.InferenceSession(models.sum_and_relu(), providers=["GPU"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
@@ -155,9 +156,14 @@ def _type(call: _tilewright.Call, given: Any) -> TensorType | None:
     return TensorType(dtype, tuple(_size(call, s) for s in sizes), value)
 
 
-def made(operators: Any) -> list[_tilewright.Operator]:
-    """The operators as the module has them."""
-    for op in operators:
-        if not isinstance(op, Operator):
-            raise InvalidArgument(f"operators has a value of type {type(op).__name__}", "expected tilewright.Operator")
-    return [op._made for op in operators]
+def made(operators: Any) -> tuple[list[_tilewright.Operator], list[str]]:
+    """The operators as the module has them, and the paths of shared libraries."""
+    own = [op for op in operators if isinstance(op, Operator)]
+    paths = [op for op in operators if not isinstance(op, Operator)]
+    for path in paths:
+        if not isinstance(path, (str, os.PathLike)):
+            raise InvalidArgument(
+                f"operators has a value of type {type(path).__name__}",
+                "expected tilewright.Operator, or the path of a shared library",
+            )
+    return [op._made for op in own], [os.fspath(path) for path in paths]

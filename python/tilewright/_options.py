@@ -97,8 +97,9 @@ class SessionOptions(_Fields):
     ranges: dict[str, str]
     cache: bool
     cache_folder: str
-    operators: list[Operator]
+    operators: list[Operator | str | os.PathLike]
     functions: list[Any]
+    output_file: str
 
     _defaults = {
         "intra_op_num_threads": 0,
@@ -133,6 +134,7 @@ class SessionOptions(_Fields):
         "cache_folder": "",
         "operators": [],
         "functions": [],
+        "output_file": "",
         "_dims": {},
         "_entries": {},
     }
@@ -157,13 +159,24 @@ class SessionOptions(_Fields):
         self._refuse("add_free_dimension_override_by_denotation", "use add_free_dimension_override_by_name")
 
     def register_custom_ops_library(self, path: str) -> None:
-        self._refuse("register_custom_ops_library", "set SessionOptions.operators to operators in Python")
+        """Adds the operators of a shared library (docs/custom-operators.md); those for ONNX Runtime are refused."""
+        self.operators = [*self.operators, path]
 
     def add_initializer(self, name: str, value: Any) -> None:
         self._refuse("add_initializer")
 
     def add_external_initializers(self, names: Any, values: Any) -> None:
         self._refuse("add_external_initializers")
+
+    def _load_options(self) -> _tilewright.CompileOptions:
+        """The options for a file that is compiled already. Refuses those that would have to be known before."""
+        for name in ("isa", "numerics", "precision", "keep_f32", "max_error", "check_values", "kv_cache", "orchestrate",
+                     "measure", "sample_sizes", "ranges", "functions", "output_file"):  # fmt: skip
+            if getattr(self, name) != self._defaults[name]:
+                raise InvalidArgument(f"the model is compiled already, and '{name}' is an option of its compilation")
+        if self._dims:
+            raise InvalidArgument("the model is compiled already: its dimensions cannot be fixed")
+        return self._compile_options()
 
     def _severity(self) -> int:
         return 2 if self.log_severity_level < 0 else int(self.log_severity_level)
@@ -189,7 +202,9 @@ class SessionOptions(_Fields):
         o.precision = _choice("precision", self.precision, _PRECISIONS)
         o.keep_f32 = [self.keep_f32] if isinstance(self.keep_f32, str) else list(self.keep_f32)
         o.max_error = float(self.max_error)
-        o.set_operators(made(self.operators))
+        own, o.operator_libraries = made(self.operators)
+        o.set_operators(own)
+        o.output_file = os.fspath(self.output_file)
         for functions in self.functions:
             content = _bytes_of(functions)
             o.add_functions("" if content is not None else os.fspath(functions), content or b"")

@@ -59,6 +59,14 @@ def call_with_model(model: str | bytes, of_file: Any, of_memory: Any, *args: Any
         raise NoSuchFile(error.message, error.hint) from None
 
 
+def is_compiled_file(model: str | bytes) -> bool:
+    """Whether it is the path of a file of `tilewright compile`: of any ELF file, which no model is."""
+    if isinstance(model, bytes) or not os.path.isfile(model):
+        return False
+    with open(model, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
 class InferenceSession:
     """A compiled model. Any number of threads may run it at the same time: each has its own buffers."""
 
@@ -70,18 +78,22 @@ class InferenceSession:
         provider_options: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """`path_or_bytes`: a path, the file's bytes, or an onnx.ModelProto. Models run on the CPU whatever
-        `providers` says."""
+        """`path_or_bytes`: a path, the file's bytes, or an onnx.ModelProto; or the path of a compiled file, for which
+        options of the compilation are refused. Models run on the CPU whatever `providers` says."""
         self._model = read_model(path_or_bytes)
         for name in kwargs:
             if name not in ("enable_fallback", "disabled_optimizers", "read_config_from_model"):
                 raise TypeError(f"InferenceSession has no argument '{name}'")
         check_providers(providers)
         self._options = sess_options if sess_options is not None else SessionOptions()
-        options = self._options._compile_options()
-        self._runner = call_with_model(
-            self._model, _tilewright.compile_file, _tilewright.compile_memory, options, options.threads
-        )
+        if is_compiled_file(self._model):
+            options = self._options._load_options()
+            self._runner = _tilewright.load_file(self._model, options, options.threads)
+        else:
+            options = self._options._compile_options()
+            self._runner = call_with_model(
+                self._model, _tilewright.compile_file, _tilewright.compile_memory, options, options.threads
+            )
         self._run = self._runner.run
         if self._options.enable_profiling:
             self._runner.record()

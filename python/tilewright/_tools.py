@@ -39,7 +39,7 @@ def _options(options: dict[str, Any]) -> SessionOptions:
     for name, value in options.items():
         if name not in ("isa", "numerics", "precision", "keep_f32", "max_error", "check_values", "kv_cache", "orchestrate",
                         "measure", "measure_seconds", "sample_sizes", "cache", "cache_folder", "operators", "functions",
-                        "log_severity_level"):
+                        "output_file", "log_severity_level"):
             raise TypeError(f"there is no option '{name}'")
         setattr(made, name, value)
     return made
@@ -54,8 +54,9 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
     keep_f32 (patterns of names of nodes and tensors whose products stay in f32), max_error (of bf16, relative to each
     output's largest magnitude), keep_subnormals, check_values, kv_cache (decoders: see InferenceSession.new_kv_cache),
     orchestrate ('greedy', 'optimal'), measure, measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache
-    (True), cache_folder, operators (a list of Operator), functions (paths, bytes or onnx.ModelProto of files whose
-    functions define operators), log_severity_level.
+    (True), cache_folder, operators (a list of Operator and of paths of shared libraries), functions (paths, bytes or
+    onnx.ModelProto of files whose functions define operators), output_file (the compiled model is also written there, for
+    load), log_severity_level.
 
         session = tilewright.compile("model.onnx", threads=2)
         logits, = session(pixels)
@@ -63,7 +64,16 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
     return InferenceSession(model, _options(options))
 
 
-load = compile
+def load(path: Any, **options: Any) -> InferenceSession:
+    """Loads a file of `tilewright compile` or of the option output_file. Nothing is compiled. Its machine code runs in
+    this process: load files of trusted origin only. A model is compiled, as by compile.
+
+    Options: threads, operators (those of the compilation), log_severity_level.
+
+        tilewright.compile("model.onnx", isa="avx2", output_file="model.so")
+        session = tilewright.load("model.so", threads=2)
+    """
+    return compile(path, **options)
 
 
 class Explanation:

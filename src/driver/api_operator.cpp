@@ -3,14 +3,19 @@
 #include "driver/api_operator.h"
 
 #include <array>
+#include <cstddef>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/quoted_name.h"
+#include "base/shared_library.h"
 #include "driver/api_call.h"
 
 using namespace tilewright;
@@ -20,9 +25,37 @@ struct tilewright_operator {
     std::shared_ptr<const CustomOperator> made;
 };
 
+namespace {
+
+constexpr tilewright_call_functions kCallFunctions = {sizeof(tilewright_call_functions),
+                                                      tilewright_call_node,
+                                                      tilewright_call_input_count,
+                                                      tilewright_call_output_count,
+                                                      tilewright_call_fail,
+                                                      tilewright_call_attribute,
+                                                      tilewright_call_int,
+                                                      tilewright_call_float,
+                                                      tilewright_call_string,
+                                                      tilewright_call_ints,
+                                                      tilewright_call_floats,
+                                                      tilewright_call_tensor,
+                                                      tilewright_call_set_output,
+                                                      tilewright_call_add,
+                                                      tilewright_call_sub,
+                                                      tilewright_call_mul,
+                                                      tilewright_call_div,
+                                                      tilewright_call_min,
+                                                      tilewright_call_max,
+                                                      tilewright_call_allocate};
+
+}  // namespace
+
 struct tilewright_call {
+    explicit tilewright_call(CustomCall& of) : call(of) {}
+
+    const tilewright_call_functions* functions = &kCallFunctions;  ///< first: operator_library.h reads it here
     CustomCall& call;
-    std::exception_ptr failure;                   ///< the first
+    std::exception_ptr failure = nullptr;         ///< the first
     std::vector<tilewright_tensor> tensors = {};  ///< by operand
     std::vector<const tilewright_tensor*> inputs = {};
 
@@ -78,7 +111,9 @@ void infer_as_first_input(CustomCall& call) {
     for (size_t k = 0; k < call.node.outputs; ++k) call.set_output(k, call.operands[0].dtype, call.operands[0].sizes);
 }
 
-std::shared_ptr<CustomOperator> operator_of(const tilewright_operator_definition& d) {
+std::shared_ptr<CustomOperator> operator_of(const tilewright_operator_definition& given) {
+    tilewright_operator_definition d = tilewright_default_operator_definition();
+    copy_known_fields(&given, given.struct_size, sizeof d, &d, sizeof d, "tilewright_operator_definition");
     require_pointer(d.domain, "definition->domain");
     require_pointer(d.name, "definition->name");
     if (d.name[0] == '\0') invalid("definition->name is empty");
@@ -97,12 +132,12 @@ std::shared_ptr<CustomOperator> operator_of(const tilewright_operator_definition
     const auto user = std::make_shared<const User>(d.user, d.release);
     op->infer = [user, infer = d.infer](CustomCall& call) {
         if (infer == nullptr) return infer_as_first_input(call);
-        tilewright_call c{call, nullptr};
+        tilewright_call c(call);
         begin(c);
         end(c, infer(user->user, &c, c.inputs.data()));
     };
     op->compute = [user, compute = d.compute](CustomCall& call) {
-        tilewright_call c{call, nullptr};
+        tilewright_call c(call);
         begin(c);
         std::vector<tilewright_tensor> tensors(call.results.size());
         std::vector<const tilewright_tensor*> outputs(call.results.size(), nullptr);
@@ -160,14 +195,41 @@ Shape sizes_of(size_t rank, const int64_t* sizes) {
 
 namespace tilewright::api {
 
-std::shared_ptr<const CustomOperators> operators_of(size_t count, const tilewright_operator* const* operators,
-                                                    const char* name) {
-    if (count == 0) return nullptr;
-    require_pointer(operators, name);
+void add_library(const std::string& path, CustomOperators& to) {
+    std::error_code failed;
+    const std::string file = std::filesystem::absolute(path, failed).string();
+    if (!std::filesystem::is_regular_file(file, failed))
+        throw RuntimeError(fmt::format("{}: no such library of operators", path));
+    const SharedLibrary library(fmt::format("operators of {}", path), {file}, "see docs/custom-operators.md");
+    const tilewright_operator_definition* (*definitions)(size_t, size_t*) = nullptr;
+    library.find_if_there(definitions, "tilewright_operator_library");
+    if (definitions == nullptr)
+        throw RuntimeError(
+            fmt::format("{}: no library of operators: it has no function tilewright_operator_library", path));
+    size_t count = 0;
+    const auto* first = reinterpret_cast<const std::byte*>(definitions(sizeof(tilewright_call_functions), &count));
+    if (first == nullptr)
+        throw RuntimeError(fmt::format("{}: it was compiled for a newer version of Tilewright", path));
+    const size_t bytes = reinterpret_cast<const tilewright_operator_definition*>(first)->struct_size;
+    for (size_t i = 0; i < count; ++i) try {
+            to.add(operator_of(*reinterpret_cast<const tilewright_operator_definition*>(first + i * bytes)));
+        } catch (const InvalidArgument& e) {
+            throw RuntimeError(fmt::format("{}: operator {} of {}: {}", path, i, count, e.what()));
+        }
+}
+
+std::shared_ptr<const CustomOperators> operators_of(const GivenOperators& given) {
+    if (given.count == 0 && given.library_count == 0) return nullptr;
     auto all = std::make_shared<CustomOperators>();
-    for (size_t i = 0; i < count; ++i) {
-        require_pointer(operators[i], (std::string(name) + "[i]").c_str());
-        all->add(operators[i]->made);
+    if (given.count > 0) require_pointer(given.operators, "options->operators");
+    for (size_t i = 0; i < given.count; ++i) {
+        require_pointer(given.operators[i], "options->operators[i]");
+        all->add(given.operators[i]->made);
+    }
+    if (given.library_count > 0) require_pointer(given.libraries, "options->operator_libraries");
+    for (size_t i = 0; i < given.library_count; ++i) {
+        require_pointer(given.libraries[i], "options->operator_libraries[i]");
+        add_library(given.libraries[i], *all);
     }
     return all;
 }
@@ -181,10 +243,7 @@ tilewright_status tilewright_operator_create(const tilewright_operator_definitio
     return guarded(error, [&] {
         require_pointer(definition, "definition");
         require_pointer(created, "created");
-        constexpr size_t kFirst = sizeof(tilewright_operator_definition);
-        tilewright_operator_definition d = tilewright_default_operator_definition();
-        copy_known_fields(definition, definition->struct_size, kFirst, &d, sizeof d, "tilewright_operator_definition");
-        *created = new tilewright_operator{operator_of(d)};
+        *created = new tilewright_operator{operator_of(*definition)};
     });
 }
 

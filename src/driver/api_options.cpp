@@ -186,7 +186,7 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");
     p.compile.ranges = ranges_of(o);
     p.compile.functions = functions_of(o);
-    p.compile.operators = operators_of(o.operator_count, o.operators, "options->operators");
+    p.compile.operators = operators_of({o.operator_count, o.operators, o.operator_library_count, o.operator_libraries});
     p.compile.keep_objects = o.output_file != nullptr;
     choose_kernels(o, p.compile);
     if (o.cache_folder != nullptr) {

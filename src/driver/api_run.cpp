@@ -117,10 +117,10 @@ RunControl control_of(const tilewright_run_options* given) {
 
 std::shared_ptr<const CustomOperators> operators_of(const tilewright_load_options* given) {
     if (given == nullptr) return nullptr;
-    constexpr size_t kFirst = sizeof(tilewright_load_options);
+    constexpr size_t kFirst = offsetof(tilewright_load_options, operator_library_count);
     tilewright_load_options o = tilewright_default_load_options();
     copy_known_fields(given, given->struct_size, kFirst, &o, sizeof o, "tilewright_load_options");
-    return api::operators_of(o.operator_count, o.operators, "options->operators");
+    return api::operators_of({o.operator_count, o.operators, o.operator_library_count, o.operator_libraries});
 }
 
 tilewright_model* finished(artifact::ModelFileInfo loaded) {

@@ -235,7 +235,7 @@ std::shared_ptr<const CustomOperator> CustomOperators::find(const std::string& d
     const auto it = by_name_.find({domain, name});
     if (it == by_name_.end()) {
         const std::string missing = fmt::format("the operator {} was not given", operator_title(domain, name));
-        if (!any_) throw ModelError(missing, "give it to tilewright_load_with");
+        if (!any_) throw ModelError(missing, "give it by --operators or tilewright_load_with");
         const auto fail = [missing](CustomCall&) { throw ModelError(missing); };
         auto stub = std::make_shared<CustomOperator>();
         stub->domain = domain;

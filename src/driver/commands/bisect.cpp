@@ -105,7 +105,8 @@ int command_bisect(BisectCommand c) {
         return make_inputs(declared, request);
     };
     o.tolerance = c.tolerance.get();
-    if (!c.tolerance.given()) o.tolerance.max_relative = default_tolerance(c.model.precision, lower_model(o.model, {}));
+    if (!c.tolerance.given())
+        o.tolerance.max_relative = default_tolerance(c.model.precision, lower_model(o.model, o.pipeline));
     Progress progress("bisecting " + c.model.model, c.model.progress);
     o.progress = [&](const std::string& step) { progress.step(step); };
     o.pipeline.passes.progress = [&](const std::string& pass) { progress.step("compiling: " + pass); };

@@ -246,24 +246,9 @@ void add_pass_options(CLI::App& command, PassFlags& o) {
     flag("--time-passes", o.time, "print how long each pass took, on standard error");
 }
 
-void add_functions_option(CLI::App& command, std::vector<std::string>& functions) {
-    command
-        .add_option("--functions", functions,
-                    "ONNX file whose functions define operators that the model uses; may be given several times")
-        ->allow_extra_args(false);
-}
-
-std::vector<FunctionLibrary> function_libraries(const std::vector<std::string>& paths) {
-    std::vector<FunctionLibrary> out;
-    for (const std::string& path : paths) out.push_back(read_function_library(path));
-    return out;
-}
-
-Model load_model(const ModelOptions& o) { return load_model(o.model, {}, function_libraries(o.functions)); }
-
 void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_option("model", o.model, "ONNX file; run, bench and verify: or a file of `compile`")->required();
-    add_functions_option(command, o.functions);
+    add_operator_options(command, o.operators);
     command.add_option("--threads", o.threads, "worker threads; default: the CPUs this process may use")
         ->check(CLI::Range(1, kMaxThreads));
     command.add_option("--isa", o.isa, "generate for this instruction set instead of this machine's best")
@@ -389,7 +374,8 @@ void set_precision(CompileOptions& c, const ModelOptions& o) {
 
 PipelineOptions pipeline_options(const ModelOptions& o) {
     PipelineOptions p;
-    p.compile.functions = function_libraries(o.functions);
+    p.compile.functions = function_libraries(o.operators.functions);
+    p.compile.operators = shared_operators(o.operators.libraries);
     p.compile.threads = default_thread_count(o.threads);
     p.compile.isa = o.isa;
     p.compile.fuse = !o.no_fuse;
@@ -435,7 +421,7 @@ Compilation compiled_before(const ModelOptions& o) {
     if (o.target != "cpu") throw CLI::ValidationError("--target", "the model is compiled already, for a CPU");
     Compilation c;
     const double start = now_ms();
-    artifact::ModelFileInfo file = artifact::load_model_file(o.model);
+    artifact::ModelFileInfo file = artifact::load_model_file(o.model, shared_operators(o.operators.libraries).get());
     c.model = std::move(file.model);
     c.info = std::move(file.about.origin.info);
     c.load_ms = now_ms() - start;

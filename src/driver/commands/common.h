@@ -62,9 +62,17 @@ struct PassFlags {
 };
 void add_pass_options(CLI::App& command, PassFlags& o);
 
+/// Operators that the caller defines: paths.
+struct OperatorOptions {
+    std::vector<std::string> functions;  ///< ONNX files with functions
+    std::vector<std::string> libraries;  ///< shared libraries
+};
+/// Adds --functions and --operators.
+void add_operator_options(CLI::App& command, OperatorOptions& o);
+
 struct ModelOptions {
     std::string model;
-    std::vector<std::string> functions;  ///< paths
+    OperatorOptions operators;
     SchedulerOptions scheduler;
     int threads = 0;
     std::string isa;
@@ -80,10 +88,10 @@ struct ModelOptions {
     PassFlags passes;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
-/// Adds --functions.
-void add_functions_option(CLI::App& command, std::vector<std::string>& functions);
 /// The files of --functions. Throws as read_function_library does.
 std::vector<FunctionLibrary> function_libraries(const std::vector<std::string>& paths);
+/// The operators of --operators; null where there are none. Throws as api::add_library does.
+std::shared_ptr<const CustomOperators> shared_operators(const std::vector<std::string>& paths);
 /// The model with functions of its libraries inlined. Throws as load_model does.
 Model load_model(const ModelOptions& o);
 /// Adds --kv-cache, for commands that run a model in sessions or write it.

@@ -63,10 +63,12 @@ std::string clean(const std::string& name) {
     return quoted.ends_with('\'') ? quoted.substr(1, quoted.size() - 2) : quoted;
 }
 
-int command_check(const std::string& path, const std::vector<std::string>& functions, const std::string& json) {
-    const Model model = load_model(path, {}, function_libraries(functions));
+int command_check(const std::string& path, const OperatorOptions& operators, const std::string& json) {
+    const Model model = load_model(path, {}, function_libraries(operators.functions));
     std::vector<Problem> problems;
-    lower(model, {}, &problems);
+    LowerOptions options;
+    options.operators = shared_operators(operators.libraries);
+    lower(model, options, &problems);
     Json list = Json::array();
     for (const Problem& p : problems) {
         std::printf("node %s: %s %s, opset %lld, inputs (%s): %s\n", quoted_name(p.node).c_str(),
@@ -132,16 +134,16 @@ void add_passes_command(CLI::App& app, int& status) {
 
 void add_check_command(CLI::App& app, int& status) {
     auto model = std::make_shared<std::string>(), json = std::make_shared<std::string>();
-    auto functions = std::make_shared<std::vector<std::string>>();
+    auto operators = std::make_shared<OperatorOptions>();
     CLI::App* c = app.add_subcommand("check", "list every node that cannot be compiled, and why");
     c->add_option("model", *model, "ONNX file")->required();
-    add_functions_option(*c, *functions);
+    add_operator_options(*c, *operators);
     add_json_option(*c, *json);
     c->footer(
         "Examples:\n"
         "  tilewright check model.onnx\n"
         "  tilewright check model.onnx --json problems.json");
-    c->callback([=, &status] { status = command_check(*model, *functions, *json); });
+    c->callback([=, &status] { status = command_check(*model, *operators, *json); });
 }
 
 }  // namespace tilewright

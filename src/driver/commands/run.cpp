@@ -259,7 +259,9 @@ void take_reference(Compilation& c, const RunOptions& o) {
     if (!o.reference.empty()) {
         if (!artifact::is_model_file(o.model.model))
             throw CLI::ValidationError("--reference", "the model itself is the reference");
-        c.program = lower_model(load_model(o.reference, {}, function_libraries(o.model.functions)), {});
+        PipelineOptions options;
+        options.compile.operators = shared_operators(o.model.operators.libraries);
+        c.program = lower_model(load_model(o.reference, {}, function_libraries(o.model.operators.functions)), options);
     } else if (c.program.values.empty() && o.data.request.folder.empty()) {
         throw CLI::ValidationError("verify", "a compiled model has no program: give --reference MODEL.onnx or --data");
     }
