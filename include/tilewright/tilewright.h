@@ -151,6 +151,13 @@ typedef enum tilewright_precision TILEWRIGHT_INT {
 } tilewright_precision;
 
 /* How primitives are grouped into kernels. */
+/* Layouts of tensors inside of a model (docs/layouts.md). */
+typedef enum tilewright_layouts TILEWRIGHT_INT {
+    TILEWRIGHT_RULE_LAYOUTS = 0,  /* by the default heuristic */
+    TILEWRIGHT_ROW_MAJOR = 1,     /* all are row-major */
+    TILEWRIGHT_JOINT_LAYOUTS = 2, /* tuned together with loops, by estimates and for `layout_seconds` by measurements */
+} tilewright_layouts;
+
 typedef enum tilewright_orchestrator TILEWRIGHT_INT {
     TILEWRIGHT_GREEDY = 0, /* fast to compile */
     TILEWRIGHT_OPTIMAL = 1 /* by a binary program */
@@ -226,6 +233,10 @@ typedef struct tilewright_options {
     size_t operator_library_count; /* further operators: of shared libraries that tilewright/operator_library.h helps to
                                       write. They stay loaded until the process ends */
     const char* const* operator_libraries; /* paths */
+    tilewright_layouts layouts;
+    double layout_seconds; /* time for measuring kernels with TILEWRIGHT_JOINT_LAYOUTS; 0: estimates only */
+    int32_t tuned; /* not 0: use the plan that tilewright_tune_file or `tilewright tune` has kept for this model, these
+                      options and this machine. Without one the plan is the default one, with a note to `log` */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {
@@ -592,6 +603,29 @@ TILEWRIGHT_API const char* tilewright_explanation_json(const tilewright_explanat
 /* A page for a browser, which needs no other file. */
 TILEWRIGHT_API const char* tilewright_explanation_html(const tilewright_explanation* explanation);
 TILEWRIGHT_API void tilewright_explanation_free(tilewright_explanation* explanation);
+
+/* --- Tuning: measures schedules of a model's kernels (docs/tuning.md)
+ *
+ * `budget`: a time ("90s", "10m") or a number of candidates ("1000"). Every candidate is checked against exact
+ * arithmetic, and measured at the number of threads of `options`; results are kept in tuning.db in `cache_folder`, or
+ * the command-line tool's cache folder. The best plan is kept if its whole runs, on inputs with the dimensions
+ * `sample_sizes`, are 2 % faster than the default plan's; later compilations use it with `tuned`. `log` is called with
+ * every kernel that is measured; `cancelled` ends the tuning with what was found. TILEWRIGHT_OPTIMAL, `measure` and
+ * `tuned` are refused. */
+typedef struct tilewright_tuning tilewright_tuning;
+TILEWRIGHT_API tilewright_status tilewright_tune_file(const char* path, const tilewright_options* options,
+                                                      const char* budget, tilewright_tuning** tuning,
+                                                      tilewright_error** error);
+TILEWRIGHT_API tilewright_status tilewright_tune_memory(const void* bytes, size_t size,
+                                                        const tilewright_options* options, const char* budget,
+                                                        tilewright_tuning** tuning, tilewright_error** error);
+/* Median milliseconds of whole runs of the default and of the tuned plan; 0 where they were not compared. */
+TILEWRIGHT_API double tilewright_tuning_default_ms(const tilewright_tuning* tuning);
+TILEWRIGHT_API double tilewright_tuning_tuned_ms(const tilewright_tuning* tuning);
+TILEWRIGHT_API int32_t tilewright_tuning_kept(const tilewright_tuning* tuning);     /* 1: `tuned` uses the plan */
+TILEWRIGHT_API const char* tilewright_tuning_text(const tilewright_tuning* tuning); /* what `tilewright tune` prints */
+TILEWRIGHT_API const char* tilewright_tuning_json(const tilewright_tuning* tuning); /* keys: `tilewright tune --help` */
+TILEWRIGHT_API void tilewright_tuning_free(tilewright_tuning* tuning);
 
 #ifdef __cplusplus
 }

@@ -49,6 +49,14 @@ inline void check(tilewright_status status, tilewright_error* error) {
                 tilewright_error_hint(error));
 }
 
+/// Calls a function of the C interface; throws its error.
+template <class Function>
+void call(Function&& function) {
+    tilewright_error* error = nullptr;
+    const tilewright_status status = function(&error);
+    check(status, error);
+}
+
 }  // namespace detail
 
 /// The element type of tensors of T: an integer, float, double or bool.
@@ -222,9 +230,7 @@ class Operator {
             };
         d.release = [](void* user) { delete static_cast<OperatorDefinition*>(user); };
         tilewright_operator* made = nullptr;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_operator_create(&d, &made, &error);
-        detail::check(status, error);
+        detail::call([&](tilewright_error** error) { return tilewright_operator_create(&d, &made, error); });
         static_cast<void>(kept.release());  // `made` owns it
         handle_.reset(made, tilewright_operator_free);
     }
@@ -267,8 +273,11 @@ struct Options {
     bool check_values = false;          ///< check all data-dependent indices, lengths and shapes
     bool kv_cache = false;  ///< inputs that outputs extend can stay in a KvCache; see tilewright_options::kv_cache
     tilewright_orchestrator orchestrator = TILEWRIGHT_GREEDY;
-    bool measure = false;                              ///< choose between kernels by measurements on this machine
-    double measure_seconds = 60;                       ///< time for these measurements
+    bool measure = false;         ///< choose between kernels by measurements on this machine
+    double measure_seconds = 60;  ///< time for these measurements
+    bool tuned = false;           ///< use the plan that a Tuning has kept for this model, options and machine
+    tilewright_layouts layouts = TILEWRIGHT_RULE_LAYOUTS;
+    double layout_seconds = 0;                         ///< time for measuring kernels with TILEWRIGHT_JOINT_LAYOUTS
     std::map<std::string, std::int64_t> sample_sizes;  ///< of dynamic dimensions, for measurements and explanations
     bool cache = false;                                ///< keep machine code for later compilations
     std::string cache_folder;                          ///< where; "": the command-line tool's cache folder
@@ -349,6 +358,9 @@ class COptions {
         c_.orchestrator = options.orchestrator;
         c_.measure = options.measure ? 1 : 0;
         c_.measure_seconds = options.measure_seconds;
+        c_.tuned = options.tuned ? 1 : 0;
+        c_.layouts = options.layouts;
+        c_.layout_seconds = options.layout_seconds;
         c_.sample_count = sample_names_.size();
         c_.sample_names = sample_names_.data();
         c_.sample_sizes = sample_sizes_.data();
@@ -417,39 +429,31 @@ struct RunCalls {
 class Model {
   public:
     static Model from_file(const std::string& path, const Options& options = Options()) {
-        return compiled(options, [&](const tilewright_options* o, tilewright_model** m, tilewright_error** e) {
-            return tilewright_compile_file(path.c_str(), o, m, e);
-        });
+        return compiled(options,
+                        [&](auto o, auto m, auto e) { return tilewright_compile_file(path.c_str(), o, m, e); });
     }
     /// A file that `tilewright compile` wrote; see tilewright_load_with.
     static Model load(const std::string& path, const std::vector<Operator>& operators = {},
                       const std::vector<std::string>& operator_libraries = {}) {
         return loaded(operators, operator_libraries,
-                      [&](const tilewright_load_options* o, tilewright_model** m, tilewright_error** e) {
-                          return tilewright_load_with(path.c_str(), o, m, e);
-                      });
+                      [&](auto o, auto m, auto e) { return tilewright_load_with(path.c_str(), o, m, e); });
     }
     /// A model that is linked into the program; see tilewright_load_linked_with.
     static Model load(const tilewright_linked_model& linked, const std::vector<Operator>& operators = {},
                       const std::vector<std::string>& operator_libraries = {}) {
         return loaded(operators, operator_libraries,
-                      [&](const tilewright_load_options* o, tilewright_model** m, tilewright_error** e) {
-                          return tilewright_load_linked_with(&linked, o, m, e);
-                      });
+                      [&](auto o, auto m, auto e) { return tilewright_load_linked_with(&linked, o, m, e); });
     }
     static Model from_memory(const void* bytes, std::size_t size, const Options& options = Options()) {
-        return compiled(options, [&](const tilewright_options* o, tilewright_model** m, tilewright_error** e) {
-            return tilewright_compile_memory(bytes, size, o, m, e);
-        });
+        return compiled(options,
+                        [&](auto o, auto m, auto e) { return tilewright_compile_memory(bytes, size, o, m, e); });
     }
 
     std::vector<Io> inputs() const { return describe(tilewright_input_count(handle()), tilewright_input); }
     std::vector<Io> outputs() const { return describe(tilewright_output_count(handle()), tilewright_output); }
     Info info() const {
         tilewright_model_info c;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_info(handle(), &c, &error);
-        detail::check(status, error);
+        detail::call([&](tilewright_error** error) { return tilewright_info(handle(), &c, error); });
         Info all{c.producer_name, c.graph_name, c.domain, c.description, c.graph_description, c.version, {}};
         for (std::size_t i = 0; i < c.metadata_count; ++i) all.metadata[c.metadata_keys[i]] = c.metadata_values[i];
         return all;
@@ -459,9 +463,7 @@ class Model {
         std::vector<Append> all(tilewright_append_count(handle()));
         for (std::size_t i = 0; i < all.size(); ++i) {
             tilewright_append c;
-            tilewright_error* error = nullptr;
-            const tilewright_status status = tilewright_append_at(handle(), i, &c, &error);
-            detail::check(status, error);
+            detail::call([&](tilewright_error** error) { return tilewright_append_at(handle(), i, &c, error); });
             all[i] = {c.input, c.output, c.axis};
         }
         return all;
@@ -482,9 +484,7 @@ class Model {
         o.operator_library_count = paths.size();
         o.operator_libraries = paths.data();
         tilewright_model* model = nullptr;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = load(&o, &model, &error);
-        detail::check(status, error);
+        detail::call([&](tilewright_error** error) { return load(&o, &model, error); });
         return Model(model);
     }
 
@@ -492,9 +492,7 @@ class Model {
     static Model compiled(const Options& options, Compile&& compile) {
         const detail::COptions o(options);
         tilewright_model* model = nullptr;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = compile(o.get(), &model, &error);
-        detail::check(status, error);
+        detail::call([&](tilewright_error** error) { return compile(o.get(), &model, error); });
         return Model(model);
     }
 
@@ -503,9 +501,7 @@ class Model {
         std::vector<Io> all(count);
         for (std::size_t i = 0; i < count; ++i) {
             tilewright_io io;
-            tilewright_error* error = nullptr;
-            const tilewright_status status = get(handle(), i, &io, &error);
-            detail::check(status, error);
+            detail::call([&](tilewright_error** error) { return get(handle(), i, &io, error); });
             all[i].name = io.name;
             all[i].dtype = io.dtype;
             all[i].dims.assign(io.dims, io.dims + io.rank);
@@ -523,18 +519,16 @@ class KvCache {
   public:
     explicit KvCache(const Model& model, std::int64_t rows = 0) : handle_(nullptr, tilewright_kv_cache_free) {
         tilewright_kv_cache* cache = nullptr;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_kv_cache_create(model.handle(), rows, &cache, &error);
-        detail::check(status, error);
+        detail::call(
+            [&](tilewright_error** error) { return tilewright_kv_cache_create(model.handle(), rows, &cache, error); });
         handle_.reset(cache);
     }
 
     std::int64_t rows() const { return tilewright_kv_cache_rows(handle_.get()); }
     /// Keeps the first `rows` rows; 0 begins a new sequence.
     void truncate(std::int64_t rows) {
-        tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_kv_cache_truncate(handle_.get(), rows, &error);
-        detail::check(status, error);
+        detail::call(
+            [&](tilewright_error** error) { return tilewright_kv_cache_truncate(handle_.get(), rows, error); });
     }
     /// The rows as the input of Model::appends()[index] would have them. The tensor views `data`.
     Tensor read(std::size_t index, std::vector<unsigned char>& data) const {
@@ -573,9 +567,9 @@ class Session {
                 (*static_cast<ParallelFor*>(user))(count, [&](std::size_t i) { task(argument, i); });
             };
         tilewright_session* session = nullptr;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_session_create_with(model.handle(), &o, &session, &error);
-        detail::check(status, error);
+        detail::call([&](tilewright_error** error) {
+            return tilewright_session_create_with(model.handle(), &o, &session, error);
+        });
         handle_.reset(session);
     }
 
@@ -612,24 +606,19 @@ class Session {
     tilewright_counts counts() const {
         tilewright_counts c;
         c.struct_size = sizeof c;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_session_counts(handle_.get(), &c, &error);
-        detail::check(status, error);
+        detail::call([&](tilewright_error** error) { return tilewright_session_counts(handle_.get(), &c, error); });
         return c;
     }
 
     /// Records later runs, or ends recording. See tilewright_session_record.
     void record(bool on) {
-        tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_session_record(handle_.get(), on ? 1 : 0, &error);
-        detail::check(status, error);
+        detail::call(
+            [&](tilewright_error** error) { return tilewright_session_record(handle_.get(), on ? 1 : 0, error); });
     }
     /// The recorded runs as a Chrome trace (JSON). See tilewright_session_trace.
     std::string trace() const {
         const char* text = nullptr;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_session_trace(handle_.get(), &text, &error);
-        detail::check(status, error);
+        detail::call([&](tilewright_error** error) { return tilewright_session_trace(handle_.get(), &text, error); });
         return text;
     }
 
@@ -639,39 +628,69 @@ class Session {
     std::unique_ptr<tilewright_session, decltype(&tilewright_session_free)> handle_;
 };
 
+namespace detail {
+
+/// What `make` creates with the C interface's options.
+template <class Made, class Make>
+std::unique_ptr<Made, void (*)(Made*)> made(const Options& options, void (*free)(Made*), Make&& make) {
+    const COptions o(options);
+    Made* created = nullptr;
+    call([&](tilewright_error** error) { return make(o.get(), &created, error); });
+    return {created, free};
+}
+
+}  // namespace detail
+
 /// What `tilewright explain` prints. `seconds`: see tilewright_explain_file.
 struct Explanation {
     std::string text, json, html;
 
     static Explanation of_file(const std::string& path, const Options& options = Options(), double seconds = 0) {
-        return explained(options,
-                         [&](const tilewright_options* o, tilewright_explanation** made, tilewright_error** error) {
-                             return tilewright_explain_file(path.c_str(), o, seconds, made, error);
-                         });
+        return explained(options, [&](auto o, auto e, auto error) {
+            return tilewright_explain_file(path.c_str(), o, seconds, e, error);
+        });
     }
     static Explanation of_memory(const void* bytes, std::size_t size, const Options& options = Options(),
                                  double seconds = 0) {
-        return explained(options,
-                         [&](const tilewright_options* o, tilewright_explanation** made, tilewright_error** error) {
-                             return tilewright_explain_memory(bytes, size, o, seconds, made, error);
-                         });
+        return explained(options, [&](auto o, auto e, auto error) {
+            return tilewright_explain_memory(bytes, size, o, seconds, e, error);
+        });
     }
 
   private:
     template <class Explain>
     static Explanation explained(const Options& options, Explain&& explain) {
-        const detail::COptions o(options);
-        tilewright_explanation* made = nullptr;
-        tilewright_error* error = nullptr;
-        const tilewright_status status = explain(o.get(), &made, &error);
-        detail::check(status, error);
-        const std::unique_ptr<tilewright_explanation, decltype(&tilewright_explanation_free)> owned(
-            made, tilewright_explanation_free);
-        Explanation out;
-        out.text = tilewright_explanation_text(made);
-        out.json = tilewright_explanation_json(made);
-        out.html = tilewright_explanation_html(made);
-        return out;
+        const auto made = detail::made<tilewright_explanation>(options, tilewright_explanation_free, explain);
+        const tilewright_explanation* e = made.get();
+        return {tilewright_explanation_text(e), tilewright_explanation_json(e), tilewright_explanation_html(e)};
+    }
+};
+
+/// What a tuning has found; see tilewright_tune_file.
+struct Tuning {
+    double default_ms = 0, tuned_ms = 0;  ///< medians of whole runs; 0 where they were not compared
+    bool kept = false;                    ///< Options::tuned uses the plan
+    std::string text, json;
+
+    static Tuning of_file(const std::string& path, const std::string& budget, const Options& options = Options()) {
+        return tuned(options, [&](auto o, auto t, auto error) {
+            return tilewright_tune_file(path.c_str(), o, budget.c_str(), t, error);
+        });
+    }
+    static Tuning of_memory(const void* bytes, std::size_t size, const std::string& budget,
+                            const Options& options = Options()) {
+        return tuned(options, [&](auto o, auto t, auto error) {
+            return tilewright_tune_memory(bytes, size, o, budget.c_str(), t, error);
+        });
+    }
+
+  private:
+    template <class Tune>
+    static Tuning tuned(const Options& options, Tune&& tune) {
+        const auto made = detail::made<tilewright_tuning>(options, tilewright_tuning_free, tune);
+        const tilewright_tuning* t = made.get();
+        return {tilewright_tuning_default_ms(t), tilewright_tuning_tuned_ms(t), tilewright_tuning_kept(t) != 0,
+                tilewright_tuning_text(t), tilewright_tuning_json(t)};
     }
 };
 

@@ -50,8 +50,12 @@ class Connected {
     template <class F>
     auto run(F&& compile) -> decltype(compile()) {
         try {
-            const nb::gil_scoped_release release;
-            return compile();
+            auto made = [&] {
+                const nb::gil_scoped_release release;
+                return compile();
+            }();
+            if (raised_) std::rethrow_exception(raised_);
+            return made;
         } catch (const tw::Error&) {
             if (raised_) std::rethrow_exception(raised_);
             throw;
@@ -97,6 +101,19 @@ nb::tuple explain_memory(nb::bytes bytes, const CompileOptions& given, double se
     Connected connected(given);
     return texts_of(connected.run(
         [&] { return tw::Explanation::of_memory(bytes.data(), bytes.size(), connected.options(), seconds); }));
+}
+
+nb::tuple values_of(const tw::Tuning& t) { return nb::make_tuple(t.default_ms, t.tuned_ms, t.kept, t.text, t.json); }
+
+nb::tuple tune_file(const std::string& path, const CompileOptions& given, const std::string& budget) {
+    Connected connected(given);
+    return values_of(connected.run([&] { return tw::Tuning::of_file(path, budget, connected.options()); }));
+}
+
+nb::tuple tune_memory(nb::bytes bytes, const CompileOptions& given, const std::string& budget) {
+    Connected connected(given);
+    return values_of(
+        connected.run([&] { return tw::Tuning::of_memory(bytes.data(), bytes.size(), budget, connected.options()); }));
 }
 
 nb::list describe(const std::vector<tw::Io>& all) {
@@ -152,7 +169,7 @@ void bind_options(nb::module_& m) {
             TW_FIELD(threads) TW_FIELD(isa) TW_FIELD(dims) TW_FIELD(ranges) TW_FIELD(keep_subnormals)
                 TW_FIELD(check_values) TW_FIELD(kv_cache) TW_FIELD(measure) TW_FIELD(measure_seconds) TW_FIELD(keep_f32)
                     TW_FIELD(max_error) TW_FIELD(sample_sizes) TW_FIELD(cache) TW_FIELD(cache_folder)
-                        TW_FIELD(operator_libraries) TW_FIELD(output_file)
+                        TW_FIELD(operator_libraries) TW_FIELD(output_file) TW_FIELD(tuned) TW_FIELD(layout_seconds)
 #undef TW_FIELD
         .def("set_operators", [](CompileOptions& o, const nb::list& all) { o.options.operators = operators_of(all); })
         .def("add_functions",
@@ -165,6 +182,9 @@ void bind_options(nb::module_& m) {
         .def_prop_rw(
             "precision", [](const CompileOptions& o) { return static_cast<int>(o.options.precision); },
             [](CompileOptions& o, int v) { o.options.precision = static_cast<tilewright_precision>(v); })
+        .def_prop_rw(
+            "layouts", [](const CompileOptions& o) { return static_cast<int>(o.options.layouts); },
+            [](CompileOptions& o, int v) { o.options.layouts = static_cast<tilewright_layouts>(v); })
         .def_prop_rw(
             "orchestrator", [](const CompileOptions& o) { return static_cast<int>(o.options.orchestrator); },
             [](CompileOptions& o, int v) { o.options.orchestrator = static_cast<tilewright_orchestrator>(v); });
@@ -217,6 +237,8 @@ NB_MODULE(_tilewright, m) {
     m.def("load_file", &load_file, nb::arg("path"), nb::arg("options"), nb::arg("threads"));
     m.def("explain_file", &explain_file, nb::arg("path"), nb::arg("options"), nb::arg("seconds"));
     m.def("explain_memory", &explain_memory, nb::arg("data"), nb::arg("options"), nb::arg("seconds"));
+    m.def("tune_file", &tune_file, nb::arg("path"), nb::arg("options"), nb::arg("budget"));
+    m.def("tune_memory", &tune_memory, nb::arg("data"), nb::arg("options"), nb::arg("budget"));
     m.def("empty_array", &empty_array, nb::arg("shape"), nb::arg("dtype"));
     m.def("import_array", &import_array, nb::arg("array"));
 }

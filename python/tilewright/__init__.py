@@ -32,7 +32,7 @@ from ._options import (
 from ._ortvalue import OrtValue
 from ._session import InferenceSession, IOBinding, KvCache, ModelMetadata, NodeArg
 from ._tilewright import version as _version
-from ._tools import Explanation, bench, compile, explain, load  # noqa: A004
+from ._tools import Explanation, Tuning, bench, compile, explain, load, tune  # noqa: A004
 
 __version__: str = _version()
 
@@ -71,6 +71,7 @@ __all__ = [
     "SessionOptions",
     "Size",
     "TensorType",
+    "Tuning",
     "__version__",
     "bench",
     "compile",
@@ -80,4 +81,5 @@ __all__ = [
     "get_device",
     "get_version_string",
     "load",
+    "tune",
 ]

@@ -16,6 +16,7 @@ from ._operator import Operator, made
 _NUMERICS = {"default": 0, "strict": 1, "fast": 2}
 _PRECISIONS = {"f32": 0, "bf16": 1, "auto": 2, "f32-fast": 3}
 _ORCHESTRATORS = {"greedy": 0, "optimal": 1}
+_LAYOUTS = {"rule": 0, "none": 1, "joint": 2}
 _DENORMALS = "session.set_denormal_as_zero"
 
 
@@ -93,6 +94,9 @@ class SessionOptions(_Fields):
     orchestrate: str
     measure: bool
     measure_seconds: float
+    tuned: bool
+    layouts: str
+    layout_seconds: float
     sample_sizes: dict[str, int]
     ranges: dict[str, str]
     cache: bool
@@ -128,6 +132,9 @@ class SessionOptions(_Fields):
         "orchestrate": "greedy",
         "measure": False,
         "measure_seconds": 60.0,
+        "tuned": False,
+        "layouts": "rule",
+        "layout_seconds": 0.0,
         "sample_sizes": {},
         "ranges": {},
         "cache": True,
@@ -171,7 +178,7 @@ class SessionOptions(_Fields):
     def _load_options(self) -> _tilewright.CompileOptions:
         """The options for a file that is compiled already. Refuses those that would have to be known before."""
         for name in ("isa", "numerics", "precision", "keep_f32", "max_error", "check_values", "kv_cache", "orchestrate",
-                     "measure", "sample_sizes", "ranges", "functions", "output_file"):  # fmt: skip
+                     "measure", "tuned", "layouts", "sample_sizes", "ranges", "functions", "output_file"):  # fmt: skip
             if getattr(self, name) != self._defaults[name]:
                 raise InvalidArgument(f"the model is compiled already, and '{name}' is an option of its compilation")
         if self._dims:
@@ -194,6 +201,9 @@ class SessionOptions(_Fields):
         o.kv_cache = bool(self.kv_cache)
         o.measure = bool(self.measure)
         o.measure_seconds = float(self.measure_seconds)
+        o.tuned = bool(self.tuned)
+        o.layouts = _choice("layouts", self.layouts, _LAYOUTS)
+        o.layout_seconds = float(self.layout_seconds)
         o.sample_sizes = {k: int(v) for k, v in self.sample_sizes.items()}
         o.cache = bool(self.cache)
         o.cache_folder = os.fspath(self.cache_folder)

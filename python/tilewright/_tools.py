@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from typing import Any, Mapping
 
 import numpy as np
@@ -38,7 +39,7 @@ def _options(options: dict[str, Any]) -> SessionOptions:
         made.add_session_config_entry("session.set_denormal_as_zero", "0")
     for name, value in options.items():
         if name not in ("isa", "numerics", "precision", "keep_f32", "max_error", "check_values", "kv_cache", "orchestrate",
-                        "measure", "measure_seconds", "sample_sizes", "cache", "cache_folder", "operators", "functions",
+                        "measure", "measure_seconds", "tuned", "layouts", "layout_seconds", "sample_sizes", "cache", "cache_folder", "operators", "functions",
                         "output_file", "log_severity_level"):
             raise TypeError(f"there is no option '{name}'")
         setattr(made, name, value)
@@ -53,7 +54,8 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
     them), numerics ('default', 'strict', 'fast'), precision ('f32', 'bf16' for products on AMX or AVX512_BF16, 'auto'),
     keep_f32 (patterns of names of nodes and tensors whose products stay in f32), max_error (of bf16, relative to each
     output's largest magnitude), keep_subnormals, check_values, kv_cache (decoders: see InferenceSession.new_kv_cache),
-    orchestrate ('greedy', 'optimal'), measure, measure_seconds, sample_sizes (typical sizes of dynamic dimensions), cache
+    orchestrate ('greedy', 'optimal'), measure, measure_seconds, tuned (True: use the plan of a tuning), layouts ('rule',
+    'none', 'joint' with loops), layout_seconds (for measurements of 'joint'), sample_sizes (typical sizes of dynamic dimensions), cache
     (True), cache_folder, operators (a list of Operator and of paths of shared libraries), functions (paths, bytes or
     onnx.ModelProto of files whose functions define operators), output_file (the compiled model is also written there, for
     load), log_severity_level.
@@ -79,8 +81,8 @@ def load(path: Any, **options: Any) -> InferenceSession:
 class Explanation:
     """A plan: its kernels, their primitives and times. Notebooks show the page."""
 
-    def __init__(self, text: str, json: str, page: str) -> None:
-        self.text, self.json, self.html = text, json, page
+    def __init__(self, text: str, report: str, page: str) -> None:
+        self.text, self.json, self.html = text, report, page
 
     def __str__(self) -> str:
         return self.text
@@ -107,6 +109,34 @@ def explain(model: Any, seconds: float = 0, **options: Any) -> Explanation:
             source, _tilewright.explain_file, _tilewright.explain_memory, given._compile_options(), float(seconds)
         )
     )
+
+
+class Tuning:
+    """What a tuning has found: `default_ms` and `tuned_ms` are medians of whole runs (None where they were not compared),
+    `kept` says whether the option `tuned` uses the plan, and `report` has a dictionary for each kernel."""
+
+    def __init__(self, default_ms: float, tuned_ms: float, kept: bool, text: str, report: str) -> None:
+        self.default_ms, self.tuned_ms = default_ms or None, tuned_ms or None
+        self.kept, self.text, self.report = kept, text, json.loads(report)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def tune(model: Any, budget: str | int = "60s", **options: Any) -> Tuning:
+    """Measures schedules of a model's kernels, as `tilewright tune` (docs/tuning.md). `budget`: a time ("90s", "10m"), or
+    a number of candidates. `options`: as of compile; `sample_sizes` are the dimensions of whole runs. Results are kept: a
+    plan that is faster is used by compilations with these options and `tuned=True`, and an interrupt loses nothing.
+
+        tilewright.tune("model.onnx", "5m", threads=2)
+        session = tilewright.compile("model.onnx", threads=2, tuned=True)
+    """
+    return Tuning(
+        *call_with_model(
+            read_model(model), _tilewright.tune_file, _tilewright.tune_memory, _options(options)._compile_options(),
+            str(budget),
+        )
+    )  # fmt: skip
 
 
 def random_feeds(session: InferenceSession, sizes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Any]:

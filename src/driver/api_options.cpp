@@ -10,9 +10,6 @@
 
 namespace tilewright::api {
 
-namespace {
-
-/// The caller's options in this version's layout: fields that the caller does not have are zero.
 tilewright_options options_of(const tilewright_options* given) {
     constexpr size_t kFirst = offsetof(tilewright_options, dim_sizes) + sizeof given->dim_sizes;
     tilewright_options o = tilewright_default_options();
@@ -21,6 +18,8 @@ tilewright_options options_of(const tilewright_options* given) {
                           "tilewright_options");
     return o;
 }
+
+namespace {
 
 /// `kind`: "dim" or "sample", the prefix of the fields.
 std::map<std::string, int64_t> sizes_of(size_t count, const char* const* names, const int64_t* sizes,
@@ -101,6 +100,33 @@ void choose_kernels(const tilewright_options& o, CompileOptions& p) {
             request.dims = samples;
             return make_inputs(declared, request);
         };
+}
+
+void choose_layouts(const tilewright_options& o, CompileOptions& p) {
+    if (!(o.layout_seconds >= 0)) invalid("options->layout_seconds is {}: expected at least 0", o.layout_seconds);
+    switch (o.layouts) {
+        case TILEWRIGHT_RULE_LAYOUTS:
+            return;
+        case TILEWRIGHT_ROW_MAJOR:
+            p.layouts = false;
+            return;
+        case TILEWRIGHT_JOINT_LAYOUTS:
+            p.joint.emplace();
+            p.joint->measure = o.layout_seconds > 0 && o.tuned == 0;
+            p.joint->measure_seconds = o.layout_seconds;
+            return;
+    }
+    invalid("options->layouts is {}: expected 0 to 2 (TILEWRIGHT_..._LAYOUTS, TILEWRIGHT_ROW_MAJOR)",
+            static_cast<int>(o.layouts));
+}
+
+/// The plan that a tuning has kept.
+void choose_tuned_plan(const tilewright_options& o, CompileOptions& p) {
+    if (o.tuned == 0) return;
+    if (o.measure != 0) invalid("options->tuned measures nothing: leave out options->measure");
+    if (o.orchestrator == TILEWRIGHT_OPTIMAL)
+        invalid("plans of greedy orchestration are tuned, not TILEWRIGHT_OPTIMAL");
+    p.tuned = true;
 }
 
 void choose_precision(const tilewright_options& o, CompileOptions& p) {
@@ -189,8 +215,11 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     p.compile.operators = operators_of({o.operator_count, o.operators, o.operator_library_count, o.operator_libraries});
     p.compile.keep_objects = o.output_file != nullptr;
     choose_kernels(o, p.compile);
+    choose_layouts(o, p.compile);
+    choose_tuned_plan(o, p.compile);
     if (o.cache_folder != nullptr) {
         p.compile.code_folder = code_folder(o.cache_folder);
+        if (o.cache_folder[0] != '\0') p.compile.database = std::string(o.cache_folder) + "/tuning.db";
         p.compile.calibrate = true;
     }
     connect_functions(o, p);

@@ -10,6 +10,9 @@
 
 namespace tilewright::api {
 
+/// The caller's options in this version's layout: fields that the caller does not have are zero. Throws
+/// InvalidArgument.
+tilewright_options options_of(const tilewright_options* given);
 /// Throws InvalidArgument. `options` must outlive the result.
 PipelineOptions pipeline_options(const tilewright_options* options);
 /// CompileOptions::code_folder for tilewright_options.cache_folder: in the command-line tool's cache folder if it is

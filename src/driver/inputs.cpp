@@ -187,4 +187,10 @@ std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const Inpu
     return inputs;
 }
 
+std::string sizes_text(const std::map<std::string, int64_t>& sizes) {
+    std::string text;
+    for (const auto& [name, size] : sizes) text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, size);
+    return text;
+}
+
 }  // namespace tilewright

@@ -30,4 +30,7 @@ std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const Inpu
 /// "f32[batch, 224]"
 std::string describe(const ModelIo& io);
 
+/// "batch = 1, seq = 8"
+std::string sizes_text(const std::map<std::string, int64_t>& sizes);
+
 }  // namespace tilewright

@@ -567,12 +567,6 @@ std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o, std::m
     return inputs;
 }
 
-std::string sizes_text(const std::map<std::string, int64_t>& sizes) {
-    std::string text;
-    for (const auto& [name, size] : sizes) text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, size);
-    return text;
-}
-
 void add_tolerance_options(CLI::App& command, ToleranceOptions& o) {
     o.rtol = command.add_option("--rtol", o.tolerance.relative, "allowed difference relative to the element (1e-3)");
     o.atol = command.add_option("--atol", o.tolerance.absolute, "plus this absolute difference (1e-7)");

@@ -144,8 +144,6 @@ std::map<std::string, int64_t> dims_of(const DataOptions& o);
 /// is malformed. `assumed`: see make_inputs.
 std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o,
                               std::map<std::string, int64_t>* assumed = nullptr);
-/// "batch = 1, seq = 8"
-std::string sizes_text(const std::map<std::string, int64_t>& sizes);
 
 /// --rtol, --atol and --max-relative. Options that are not given keep their value; --rtol and --atol disable
 /// max_relative.

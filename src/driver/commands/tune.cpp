@@ -1,10 +1,7 @@
 // tune: measures schedules of a model's kernels within a budget, and keeps the plan that they make.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "artifact/model_file.h"
 #include "base/error.h"
@@ -12,13 +9,12 @@
 #include "driver/commands.h"
 #include "driver/commands/common.h"
 #include "driver/files.h"
-#include "tune/database.h"
+#include "driver/tune_report.h"
+#include "tune/allocation.h"
 
 namespace tilewright {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct TuneCommand {
     ModelOptions model;
@@ -36,90 +32,6 @@ void refuse_what_cannot_be_tuned(const TuneCommand& o) {
     if (!o.model.target_file.empty())
         refuse("--target-file", "kernels of another machine cannot be measured on this one");
     if (o.model.precision == "auto") refuse("--precision", "tune for one precision: f32 or bf16");
-}
-
-/// "conv1 (112 candidates; 31.2 us, by default 40.1), 34 s left"
-std::string text_of(const TuningState& s) {
-    if (s.kernel.empty()) return "whole runs";
-    std::string text = fmt::format("{} ({} candidates", s.kernel.substr(0, 40), s.tried);
-    if (s.initial > 0) text += fmt::format("; {:.1f} us, by default {:.1f}", 1e6 * s.best, 1e6 * s.initial);
-    text += ')';
-    if (s.seconds_left > 0) text += fmt::format(", {:.0f} s left", std::ceil(s.seconds_left));
-    return text;
-}
-
-Json to_json(const TuneReport& r, const TuneCommand& o, int threads, const std::map<std::string, int64_t>& assumed) {
-    Json j = {{"model", o.model.model}, {"threads", threads},     {"budget", o.budget}, {"seconds", r.seconds},
-              {"ended", r.ended},       {"candidates", r.tried},  {"failed", r.failed}, {"wrong", r.wrong},
-              {"recalled", r.recalled}, {"assumed_dims", assumed}};
-    const auto ms = [](double seconds) { return seconds > 0 ? Json(1e3 * seconds) : Json(); };
-    const auto us = [](double seconds) { return seconds > 0 ? Json(1e6 * seconds) : Json(); };
-    j["others"] = r.others;
-    j["default_ms"] = ms(r.initial);
-    j["tuned_ms"] = ms(r.tuned);
-    j["kept"] = r.kept;
-    j["reason"] = r.reason;
-    j["kernels"] = Json::array();
-    for (const TuneReport::Kernel& k : r.kernels)
-        j["kernels"].push_back({{"name", k.name},
-                                {"chain", k.chain},
-                                {"calls", k.calls},
-                                {"tuned_calls", k.tuned_calls},
-                                {"share", k.share},
-                                {"default_us", us(k.initial)},
-                                {"tuned_us", us(k.seconds)},
-                                {"limit_us", us(k.limit)},
-                                {"schedule", to_string(k.source)},
-                                {"dropped", k.dropped},
-                                {"candidates", k.tried},
-                                {"failed", k.failed},
-                                {"wrong", k.wrong}});
-    return j;
-}
-
-void print_kernel(const TuneReport::Kernel& k) {
-    const std::string calls =
-        k.calls == k.tuned_calls ? std::to_string(k.calls) : fmt::format("{}->{}", k.calls, k.tuned_calls);
-    std::string name = k.name.size() > 60 ? k.name.substr(0, 60) + "..." : k.name;
-    if (k.chain) name = "chain: " + name;
-    if (k.dropped) name += " (another schedule was faster alone, and slower in whole runs)";
-    std::string candidates = std::to_string(k.tried);
-    if (k.failed + k.wrong > 0) candidates += fmt::format(" ({} failed, {} wrong)", k.failed, k.wrong);
-    fmt::print("{:>6} {:>5.1f}% {:>11.2f} {:>11.2f} {:>5.1f}% {:>5.0f}%  {:<12}  {:>10}  {}\n", calls, 100 * k.share,
-               1e6 * k.initial, 1e6 * k.seconds, 100 * (1 - k.seconds / k.initial),
-               std::min(100.0, 100 * k.limit / k.seconds), to_string(k.source), candidates, name);
-}
-
-void print_report(const TuneReport& r, const TuneCommand& o, int threads,
-                  const std::map<std::string, int64_t>& assumed) {
-    fmt::print(
-        "{}, {} thread{}: {} candidates of {} distinct kernels ({} failed, {} wrong, {} recalled) in {:.1f} s; {}\n",
-        o.model.model, threads, threads == 1 ? "" : "s", r.tried, r.kernels.size() + r.others, r.failed, r.wrong,
-        r.recalled, r.seconds, r.ended);
-    if (!assumed.empty())
-        fmt::print("sizes assumed in whole runs: {} (--dim NAME=SIZE, --input or --data set them)\n",
-                   sizes_text(assumed));
-    fmt::print("{:>6} {:>6} {:>11} {:>11} {:>6} {:>6}  {:<12}  {:>10}  {}\n", "calls", "share", "default us",
-               "tuned us", "gain", "limit", "schedule", "candidates", "computes");
-    size_t untried = 0;
-    double share = 0;
-    for (const TuneReport::Kernel& k : r.kernels) {
-        if (k.initial > 0 && k.seconds > 0) {
-            print_kernel(k);
-            continue;
-        }
-        ++untried;
-        share += k.share;
-    }
-    if (untried > 0)
-        fmt::print("not measured: {} kernel{}, estimated at {:.1f} % of the time\n", untried, untried == 1 ? "" : "s",
-                   100 * share);
-    if (r.others > 0) fmt::print("measured, and in neither plan: {} kernel{}\n", r.others, r.others == 1 ? "" : "s");
-    if (r.initial > 0)
-        fmt::print("whole runs: {:.3f} ms by default, {:.3f} ms tuned ({:+.1f} %)\n", 1e3 * r.initial, 1e3 * r.tuned,
-                   100 * (r.tuned / r.initial - 1));
-    fmt::print("{}\n", r.kept ? "the tuned plan is kept: --tuned uses it"
-                              : "nothing is gained, the default plan stays: " + r.reason);
 }
 
 int command_tune(const TuneCommand& o) {
@@ -141,13 +53,14 @@ int command_tune(const TuneCommand& o) {
     {
         const Interrupts interrupts;
         Progress progress("tuning " + o.model.model, o.model.progress);
-        t.watch = [&](const TuningState& s) { progress.step(text_of(s)); };
+        t.watch = [&](const TuningState& s) { progress.step(to_text(s)); };
         t.interrupted = Interrupts::seen;
         p.compile.tune = [&](const PlanToTune& plan) { report = tune_plan(plan, t); };
         compile(o.model, p, progress);
     }
-    write_json(o.json, to_json(report, o, p.compile.threads, assumed).dump(2));
-    print_report(report, o, p.compile.threads, assumed);
+    const TunedModel about = {o.model.model, o.budget, p.compile.threads, assumed};
+    write_json(o.json, to_json(report, about));
+    std::fputs(to_text(report, about).c_str(), stdout);
     return 0;
 }
 

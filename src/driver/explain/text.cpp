@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/plural.h"
 #include "driver/explain/write.h"
 #include "driver/precision_report.h"
 
@@ -13,8 +14,6 @@ namespace tilewright::explain {
 namespace {
 
 constexpr size_t kColumns = 118;
-
-std::string plural(size_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 /// "label      first, second, third,
 ///             fourth", cut off after `lines` lines.
