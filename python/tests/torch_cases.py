@@ -216,7 +216,7 @@ CASES = {
     "adaptive_avg_pool": (lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (4, 3)), F.adaptive_avg_pool2d(x, (3, 5))), lambda: (f32(2, 3, 8, 9),)),
     "nearest": (lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x, size=(7, 5)), F.interpolate(x[0], size=9)), lambda: (f32(1, 2, 4, 6),)),
     "nearest3d": (lambda x: F.interpolate(x, scale_factor=2), lambda: (f32(1, 2, 3, 4, 5),)),
-    "linear": (lambda x: (F.interpolate(x, scale_factor=2, mode="bilinear"), F.interpolate(x, size=(7, 9), mode="bilinear", align_corners=True), F.interpolate(x[0], size=9, mode="linear")), lambda: (f32(1, 2, 4, 6),)),
+    "upsample_linear": (lambda x: (F.interpolate(x, scale_factor=2, mode="bilinear"), F.interpolate(x, size=(7, 9), mode="bilinear", align_corners=True), F.interpolate(x[0], size=9, mode="linear")), lambda: (f32(1, 2, 4, 6),)),
     "trilinear": (lambda x: F.interpolate(x, size=(4, 6, 7), mode="trilinear"), lambda: (f32(1, 2, 3, 4, 5),)),
     "cubic": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), lambda: (f32(1, 2, 4, 6),)),
     "grid_sample": (lambda x, g: (F.grid_sample(x, g, align_corners=False), F.grid_sample(x, g, "nearest", "border", True)), lambda: (f32(1, 2, 5, 6), f32(1, 4, 3, 2, low=-1, high=1))),

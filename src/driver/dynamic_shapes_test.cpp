@@ -66,6 +66,33 @@ TEST(OpenShapes, ErrorsNameTheInputsOfTheDimensions) {
     }
 }
 
+/// Winograd's results are tiles of pixels, and images end inside of one.
+TEST(OpenShapes, ConvolutionsOfEverySizeAreRight) {
+    constexpr int64_t kChannels = 32;
+    Tensor weights(DType::F32, {kChannels, kChannels, 3, 3});
+    for (int64_t i = 0; i < weights.count(); ++i) weights.set(i, static_cast<double>(i % 13 - 6) / 64);
+    const auto convolution = [](const char* from, const char* to) {
+        return node("Conv", {from, "w"}, {to}, {{"pads", test::ints({1, 1, 1, 1})}});
+    };
+    const Compilation c =
+        compile_model(model(graph({{"x", DType::F32, {"n", int64_t{kChannels}, "h", "w"}}},
+                                  {convolution("x", "a"), node("Relu", {"a"}, {"b"}), convolution("b", "c"),
+                                   node("Add", {"c", "x"}, {"d"}), node("GlobalAveragePool", {"d"}, {"e"})},
+                                  {"d", "e"}, {{"w", weights}})),
+                      options());
+    const auto& kernels = c.model->kernels();
+    EXPECT_TRUE(std::any_of(kernels.begin(), kernels.end(), [](const TileProgram& k) {
+        return print(k).find("weigh(") != std::string::npos;
+    })) << "no kernel is a Winograd transform";
+    Session session(c.model, 1);
+    for (int64_t h = 1; h <= 17; ++h) {
+        const int64_t w = (h * 5) % 17 + 1;
+        Tensor x(DType::F32, {2, kChannels, h, w});
+        for (int64_t i = 0; i < x.count(); ++i) x.set(i, static_cast<double>((i * 7) % 23 - 11) / 16);
+        EXPECT_LE(largest_difference(interpret(c.program, {x}), session.run({x})), 1e-4) << h << " x " << w;
+    }
+}
+
 TEST(OpenShapes, SessionsCheckDataDependentSizes) {
     const Compilation c =
         compile_model(model(graph({{"a", DType::F32, {"N"}}, {"n", DType::I64, {1}}, {"b", DType::F32, {"M"}}},

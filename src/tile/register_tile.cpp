@@ -19,6 +19,17 @@ int64_t tail_step(int64_t points, int64_t largest) {
     return points <= 2 * largest ? (points + 1) / 2 : largest;
 }
 
+bool in_blocks(const TensorExpr& e, size_t axis_number) {
+    const Var self{VarKind::Axis, static_cast<uint32_t>(axis_number)};
+    return e.reducer == Reducer::None && std::any_of(e.output_index.begin(), e.output_index.end(),
+                                                     [&](Expr i) { return uses(i, self) && !linear_in(i, self); });
+}
+
+bool whole_tails(const Annotations& a, size_t axis, int64_t tile) {
+    return std::all_of(a.tails.begin(), a.tails.end(),
+                       [&](const Tail& t) { return t.axis != axis || (t.border == 0 && t.sizes.back() == tile); });
+}
+
 Accumulators accumulators_for(std::optional<int64_t> steps) {
     constexpr int64_t kInFlight = 8, kMost = 4, kWorthIt = 16;
     if (steps && *steps < kWorthIt) return {};

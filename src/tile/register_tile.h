@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "program/program.h"
 #include "tile/annotations.h"
 
 namespace tilewright {
@@ -24,6 +25,14 @@ std::vector<int64_t> half_tail_sizes(int64_t tile);
 /// `largest`): tails that two tiles can hold become two halves, others whole tiles and what is left.
 ///     13 points, largest 7 -> 7 and 6;   largest 4 -> 4, 4, 4 and 1
 int64_t tail_step(int64_t points, int64_t largest);
+
+/// Whether the result addresses the axis in blocks: y[k // 2, n, k % 2]. Code for whole register tiles knows positions
+/// in a block. A tail that starts inside of a tile would not have them, so it is one tile (Tail::sizes ends with the
+/// tile).
+bool in_blocks(const TensorExpr& e, size_t axis);
+
+/// Whether every tile of the axis, its tail's included, starts at a multiple of `tile` after the range's start.
+bool whole_tails(const Annotations& a, size_t axis, int64_t tile);
 
 /// Returns how many accumulators hide the latency of multiply-adds: a dependent multiply-add waits four cycles, in
 /// which eight others can start. A single row of two vectors therefore takes four steps of the innermost loop at a

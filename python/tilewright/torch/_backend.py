@@ -48,6 +48,7 @@ _COMPOSITE = [
     torch.ops.aten.matmul.default,
     torch.ops.aten.scaled_dot_product_attention.default,
     torch.ops.aten.gru.input,
+    torch.ops.aten._fused_rms_norm.default,  # composite from torch 2.15 on
     torch.ops.aten.upsample_nearest1d.vec,
     torch.ops.aten.upsample_nearest2d.vec,
     torch.ops.aten.upsample_nearest3d.vec,
@@ -67,7 +68,12 @@ def keep_composites(needs_gradients: bool) -> Any:
         from torch.export.exported_program import _override_composite_implicit_decomp
     except ImportError:
         return contextlib.nullcontext()
-    return _override_composite_implicit_decomp({target: lambda *_, **__: NotImplemented for target in _COMPOSITE})
+    composite = [
+        target
+        for target in _COMPOSITE
+        if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+    ]
+    return _override_composite_implicit_decomp({target: lambda *_, **__: NotImplemented for target in composite})
 
 
 def decompositions() -> dict[Any, Callable]:
@@ -119,6 +125,10 @@ def separate_views(graph: fx.Graph) -> set[fx.Node]:
                     copies[node] = graph.node_copy(node, lambda n: copies.get(n, n))
                 separate.add(copies[node])
     output.args = (fx.map_arg(output.args[0], lambda n: copies.get(n, n)),)
+    for _, chain in chains.values():
+        for node in chain:  # the last one first
+            if node.graph is graph and not node.users and node not in separate and not node._erased:
+                graph.erase_node(node)
     return separate
 
 

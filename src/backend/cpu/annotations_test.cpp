@@ -95,6 +95,77 @@ TEST(AnnotatedCode, tails) {
     EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4]"));               // derived annotation
 }
 
+/// Code for whole tiles knows positions in blocks. It is right for every number of rows, with derived annotations.
+void expect_right_for_all_rows(const std::string& text, const std::function<std::vector<Shape>(int64_t)>& shapes) {
+    const TileProgram t = parse_tile_program(text);
+    ASSERT_EQ(verify(t), std::vector<std::string>());
+    if (!runs_here(avx2())) return;
+    for (int64_t n = 1; n <= 37; ++n) {
+        std::vector<Tensor> inputs;
+        for (const Shape& shape : shapes(n)) {
+            inputs.emplace_back(DType::F32, shape);
+            for (int64_t i = 0; i < inputs.back().count(); ++i)
+                inputs.back().set(i, static_cast<double>((i * 7 + n) % 11 - 5) / 64);
+        }
+        EXPECT_EQ(disagreement(t, inputs, 1e-5, avx2()), "") << n;
+    }
+}
+
+/// F(2, 3)'s output transform: row i of a block of two has the weights i of a table.
+std::string output_transform(int registers, const std::string& annotations = "") {
+    return fmt::format(R"(tile transform {{
+stages {{
+program transform {{
+  input r: f32[$rows, 8]
+  input x: f32[4, ($rows + 1) // 2, 8]
+  y: f32[$rows, 8] = [$rows, 8] sum(i2 < 4) weigh(table{{1, 1, 1, 0, 0, 1, -1, 1}}(index(4*(i0 % 2) + i2)), @0) then add(acc, @1) where @0 = x[i2, i0 // 2, i1], @1 = r[i0, i1]  ; y ""
+  output y
+}}
+}}
+axes s0="$rows" s1="8" r2="4"
+stage 0 over [s0 s1 r2]
+compute 0 vector s1 lanes 8 registers [s0={} s1=8 r2=4] order [s0 s1 r2] padding partition{}
+}}
+)",
+                       registers, annotations);
+}
+
+TEST(AnnotatedCode, of_a_transform_s_blocks_with_a_dynamic_number_of_rows) {
+    for (const int registers : {2, 4, 8})
+        expect_right_for_all_rows(output_transform(registers), [](int64_t n) {
+            return std::vector<Shape>{{n, 8}, {4, (n + 1) / 2, 8}};
+        });
+}
+
+TEST(AnnotatedCode, of_a_transform_s_blocks_has_tails_of_whole_tiles) {
+    EXPECT_EQ(verify(parse_tile_program(output_transform(4, " sum unrolled tail s0 [2 4]"))),
+              std::vector<std::string>());
+    for (const char* tail : {" tail s0 [1]", " tail s0 [1 2]", " tail s0 [4] border 2"})
+        EXPECT_EQ(verify(parse_tile_program(output_transform(4, std::string(" sum unrolled") + tail))).size(), 1u)
+            << tail;
+}
+
+TEST(AnnotatedCode, of_results_in_a_dynamic_number_of_blocks) {
+    for (const int registers : {4, 8, 16})
+        expect_right_for_all_rows(fmt::format(R"(tile pack {{
+stages {{
+program pack {{
+  input x: f32[$blocks, 4, 8]
+  y: f32[$blocks, 8, 4] = [4*$blocks, 8] -> [i0 // 4, i1, i0 % 4] exp(@0) where @0 = x[i0 // 4, i0 % 4, i1]  ; y ""
+  output y
+}}
+}}
+axes s0="4*$blocks" s1="8"
+stage 0 over [s0 s1]
+compute 0 vector s1 lanes 8 registers [s0={} s1=8] order [s0 s1] padding partition
+}}
+)",
+                                              registers),
+                                  [](int64_t n) {
+                                      return std::vector<Shape>{{n, 4, 8}};
+                                  });
+}
+
 TEST(AnnotatedCode, prefetches) {
     constexpr const char* kPrefetch = "call void @llvm.prefetch";
     EXPECT_GT(occurrences_annotated(kPrefetch, "$rows", ""), 0);

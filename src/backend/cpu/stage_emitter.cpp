@@ -13,6 +13,7 @@
 #include "program/analysis/contraction.h"
 #include "program/constant_transform.h"
 #include "tile/hoisted_scale.h"
+#include "tile/register_tile.h"
 
 namespace tilewright::cpu {
 
@@ -60,6 +61,8 @@ class StageEmitter : public StageMatrix {
         TW_CHECK(map_, "the unrolled reduction is not a linear transform");
         for (size_t k = 0; k < map_->rows.size(); ++k)
             if (const uint32_t a = map_->rows[k]; map_->periodic[k]) {
+                TW_CHECK(whole_tails(m_.annotations, a, register_tile(a)),
+                         "a tail starts inside of a transform's block");
                 period_[a] = map_->row_extents[k];
                 bind_axis(a, axis_ranges_[a].lo);
             }
@@ -74,7 +77,7 @@ class StageEmitter : public StageMatrix {
             const uint32_t a = map_->rows[k];
             const auto* base = llvm::dyn_cast<llvm::ConstantInt>(base_[a]);
             const bool whole = base != nullptr && base->isZero() && regs_[a] == e_.extents[a].constant();
-            if (clamp_[a] || (!map_->periodic[k] && !whole)) return false;
+            if (!map_->periodic[k] && (clamp_[a] || !whole)) return false;
         }
         return true;
     }
@@ -262,11 +265,9 @@ class StageEmitter : public StageMatrix {
         if (e_.reducer != Reducer::None || e_.output_index.empty()) return;
         for (size_t u = 0; u < e_.spatial; ++u) {
             const int64_t tile = register_tile(u);
-            const Expr self = axis(static_cast<uint32_t>(u));
-            const bool blocked = std::any_of(e_.output_index.begin(), e_.output_index.end(), [&](Expr i) {
-                return uses(i, *self.as_var()) && !linear_in(i, *self.as_var());
-            });
-            if (u == va_ || !blocked || tile < 2 || !cuts_[u].empty() || axis_ranges_[u].lo_multiple % tile != 0)
+            if (u == va_ || !in_blocks(e_, u) || tile < 2 || !cuts_[u].empty() ||
+                axis_ranges_[u].lo_multiple % tile != 0 || !whole_tails(m_.annotations, u, tile) ||
+                (u < m_.virtual_threads.size() && m_.virtual_threads[u] > 1))
                 continue;
             period_[u] = tile;
             bind_axis(u, axis_ranges_[u].lo);

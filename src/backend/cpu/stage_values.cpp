@@ -304,7 +304,7 @@ Expr StageValues::at(Expr e, const Coords& p) {
             if (aligned_) return axis(block_axis_) * lanes_ + lane + reach(a, p[a]);
             return axis(a) + lane + reach(a, p[a]);
         }
-        if (clamp_[a]) return min(axis(a) + p[a], scalar(clamp_name(a)) - 1);
+        if (clamp_[a] && p[a] != 0) return min(axis(a) + p[a], scalar(clamp_name(a)) - 1);
         if (period_[a] != 0) return block_of(a) * period_[a] + p[a];
         if (p[a] != 0) return axis(a) + reach(a, p[a]);
         return std::nullopt;

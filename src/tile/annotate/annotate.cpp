@@ -17,14 +17,6 @@ namespace tilewright {
 
 namespace {
 
-/// Whether the result addresses the axis in blocks, in which a cut would separate points of one vector.
-///     y[k // 2, n, k % 2]: k
-bool in_blocks(const TensorExpr& e, size_t a) {
-    const Var self{VarKind::Axis, static_cast<uint32_t>(a)};
-    return e.reducer == Reducer::None && std::any_of(e.output_index.begin(), e.output_index.end(),
-                                                     [&](Expr i) { return uses(i, self) && !linear_in(i, self); });
-}
-
 /// Per axis, the points at which its loops are cut.
 std::vector<std::vector<Expr>> cuts_at(const StageSite& s, const std::optional<std::vector<size_t>>& only) {
     const TensorExpr& e = *s.expr;
@@ -178,6 +170,7 @@ void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::v
         if (s.vector_axis(a) || tile == 1 || !has_dynamic_tail(s, a, cuts[a])) continue;
         if (std::any_of(out.tails.begin(), out.tails.end(), [&](const Tail& t) { return t.axis == a; })) continue;
         Tail tail{a, {tile}, false, cuts[a].empty() ? 0 : kBorder};
+        const bool whole = std::find(periodic.begin(), periodic.end(), a) != periodic.end() || in_blocks(*s.expr, a);
         if (s.on_tiles() && a == s.micro->matrix->rows) {
             // The number of rows is part of a tile register's shape, which may be dynamic.
             const int64_t tiles = (tile + kTileRows - 1) / kTileRows, height = (tile + tiles - 1) / tiles;
@@ -185,7 +178,7 @@ void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::v
             for (int64_t t = 1; t < tiles; ++t) tail.sizes.push_back(t * height);
             tail.sizes.push_back(tile);
             tail.shift = may_shift(s, a, periodic);
-        } else if (s.micro->padding != Padding::Local) {
+        } else if (s.micro->padding != Padding::Local && !whole) {
             // Every size has the code of the whole sum.
             if (out.unroll_sum == true)
                 tail.sizes = {1};
@@ -296,6 +289,7 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
     const auto spatial = [&](size_t axis) { return axis < e.spatial && !s.vector_axis(axis); };
     const std::vector<size_t> cut = a.cut ? *a.cut : axes_with_cuts(cuts_at(s, a.cut));
     const auto unrolled = a.unroll_sum == true ? unrollable_sum(s, cut) : std::nullopt;
+    const std::vector<size_t> rows = unrolled.value_or(std::vector<size_t>());  // that repeat, in blocks
     if (a.accumulators) {
         const std::vector<size_t> loops = s.order(true);
         check(a.accumulators->most >= 1 && a.accumulators->most <= 16 && a.accumulators->in_flight >= 0,
@@ -329,9 +323,12 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
         check(std::count_if(a.tails.begin(), a.tails.end(), [&](const Tail& u) { return u.axis == t.axis; }) == 1,
               "an axis has two tails");
         check(t.border >= 0, "a border has 0 points or more");
+        check(std::find(rows.begin(), rows.end(), t.axis) == rows.end() ||
+                  whole_tails(a, t.axis, s.register_tile(t.axis)),
+              "a tail of an unrolled transform's blocks is one tile");
         check(!t.shift || t.sizes.back() == s.register_tile(t.axis),
               "a shifted tail is a whole tile, which must be one of its sizes");
-        check(!t.shift || may_shift(s, t.axis, unrolled.value_or(std::vector<size_t>())),
+        check(!t.shift || may_shift(s, t.axis, rows),
               "a shifted tail needs a whole reduction, whose results can be computed twice");
     }
     for (const size_t axis : a.cut.value_or(std::vector<size_t>()))
