@@ -1,4 +1,4 @@
-// Arbitrary bytes are a library of functions or an error, whatever the model asks of it: no crash, no undefined
+// Arbitrary bytes are a library of functions or an error, for a model that calls two of them: no crash, no undefined
 // behaviour, and no memory or nodes beyond the limits. Accepted models must verify and print.
 
 #include <cstdint>

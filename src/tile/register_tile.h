@@ -26,9 +26,9 @@ std::vector<int64_t> half_tail_sizes(int64_t tile);
 ///     13 points, largest 7 -> 7 and 6;   largest 4 -> 4, 4, 4 and 1
 int64_t tail_step(int64_t points, int64_t largest);
 
-/// Whether the result addresses the axis in blocks: y[k // 2, n, k % 2]. Code for whole register tiles knows positions
-/// in a block. A tail that starts inside of a tile would not have them, so it is one tile (Tail::sizes ends with the
-/// tile).
+/// Whether a result that is no reduction's addresses the axis in blocks: k in y[k // 2, n, k % 2]. In code for whole
+/// register tiles, positions in a block are constants. A cut would separate points of one vector, and so would a tail
+/// that starts inside of a tile: it is one tile (Tail::sizes ends with the tile).
 bool in_blocks(const TensorExpr& e, size_t axis);
 
 /// Whether every tile of the axis, its tail's included, starts at a multiple of `tile` after the range's start.

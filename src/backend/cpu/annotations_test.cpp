@@ -95,7 +95,8 @@ TEST(AnnotatedCode, tails) {
     EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4]"));               // derived annotation
 }
 
-/// Code for whole tiles knows positions in blocks. It is right for every number of rows, with derived annotations.
+/// In code for whole tiles, positions in blocks are constants. It is right for every number of rows, with derived
+/// annotations.
 void expect_right_for_all_rows(const std::string& text, const std::function<std::vector<Shape>(int64_t)>& shapes) {
     const TileProgram t = parse_tile_program(text);
     ASSERT_EQ(verify(t), std::vector<std::string>());
