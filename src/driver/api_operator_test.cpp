@@ -539,7 +539,7 @@ TEST(CustomOperator, IsAStepOfItsOwnInExplanationsAndTraces) {
     options.operators = {elementwise([](float v) { return v; })};
     const std::string bytes = one_node();
     const tw::Explanation e = tw::Explanation::of_memory(bytes.data(), bytes.size(), options, 0.01);
-    EXPECT_THAT(e.text, HasSubstr("1 primitive in 0 kernels (0 distinct), 1 other step"));
+    EXPECT_THAT(e.text, HasSubstr("1 primitive in 0 kernels (0 distinct), 1 other step (Own)"));
     EXPECT_THAT(e.json, HasSubstr("Own0"));
     tw::Session session(compile(bytes, options.operators), 1);
     session.record(true);

@@ -219,6 +219,19 @@ std::string kernel_text(const Report& r, const KernelNote& k, size_t position, d
            wrapped(6, k.provider.empty() ? "tiles" : "computed by", {k.provider.empty() ? k.tiling : k.provider}, 1);
 }
 
+/// ", 3 other steps (2 NonMaxSuppression, TopK)": primitives without a tensor expression, by operator.
+std::string steps_text(const Report& r) {
+    if (r.steps.empty()) return "";
+    std::map<std::string, size_t> count;
+    for (const StepNote& step : r.steps) {
+        const PrimitiveNote& p = r.primitives.at(step.primitive);
+        ++count[p.operators.empty() ? p.text.substr(0, p.text.find('(')) : p.operators.front()];
+    }
+    std::vector<std::string> words;
+    for (const auto& [what, n] : count) words.push_back(n > 1 ? fmt::format("{} {}", n, what) : what);
+    return fmt::format(", {} ({})", plural(r.steps.size(), "other step"), fmt::join(words, ", "));
+}
+
 }  // namespace
 
 std::string print(const Report& r, size_t most) {
@@ -226,7 +239,7 @@ std::string print(const Report& r, size_t most) {
                                 to_string(r.orchestrator));
     s += fmt::format("compiled in {:.0f} ms: {} in {} ({} distinct){}\n", r.compile_ms,
                      plural(r.primitives.size(), "primitive"), plural(r.kernels.size(), "kernel"), r.codes,
-                     r.steps.empty() ? "" : fmt::format(", {}", plural(r.steps.size(), "other step")));
+                     steps_text(r));
     s += fmt::format("limits and estimates use {} rates of {}{}", r.calibrated ? "measured" : "assumed", r.machine,
                      r.calibrated ? "" : " (see `tilewright info --calibrate`)");
     std::vector<std::string> sizes;
