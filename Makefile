@@ -176,9 +176,8 @@ install: build
 .PHONY: package
 package: build
 	@cd build && cpack
-	@build/venv/bin/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.10'
+	@scripts/wheel.sh build
 	@build/venv/bin/python -c "import scikit_build_core.build as b; b.build_sdist('build/package')"
-	@build/venv/bin/python -m pip wheel . --no-deps --no-build-isolation -C build-dir=build/wheel -w build/package
 	@ls build/package
 
 ## clean: remove build/ and the build folders of asan, tsan and fuzz
