@@ -26,8 +26,9 @@ bool in_blocks(const TensorExpr& e, size_t axis_number) {
 }
 
 bool whole_tails(const Annotations& a, size_t axis, int64_t tile) {
-    return std::all_of(a.tails.begin(), a.tails.end(),
-                       [&](const Tail& t) { return t.axis != axis || (t.border == 0 && t.sizes.back() == tile); });
+    return std::all_of(a.tails.begin(), a.tails.end(), [&](const Tail& t) {
+        return t.axis != axis || (t.border == 0 && !t.shift && t.sizes.back() == tile);
+    });
 }
 
 Accumulators accumulators_for(std::optional<int64_t> steps) {

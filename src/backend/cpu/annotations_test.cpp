@@ -146,6 +146,34 @@ TEST(AnnotatedCode, of_a_transform_s_blocks_has_tails_of_whole_tiles) {
             << tail;
 }
 
+/// Given tails that start inside of a block leave the sum in loops.
+TEST(AnnotatedCode, of_a_transform_with_other_tails_is_not_unrolled) {
+    for (const char* tail : {" tail s0 [4] shift", " tail s0 [1 4] shift", " tail s0 [1 2]", " tail s0 [1 4]"})
+        expect_right_for_all_rows(output_transform(4, tail), [](int64_t n) {
+            return std::vector<Shape>{{n, 8}, {4, (n + 1) / 2, 8}};
+        });
+}
+
+/// A tile holds whole rows of 20 elements: those of odd rows start inside of a vector.
+TEST(AnnotatedCode, non_temporal_stores_of_rows_that_are_no_whole_vectors) {
+    expect_right_for_all_rows(R"(tile scale {
+stages {
+program scale {
+  input x: f32[$b, 6, 20]
+  y: f32[$b, 6, 20] = [$b, 6, 20] exp(@0) where @0 = x[i0, i1, i2]  ; y ""
+  output y
+}
+}
+axes s0="$b" s1="6" s2="20"
+stage 0 over [s0 s1 s2]
+compute 0 vector s2 lanes 8 registers [s0=1 s1=6 s2=24] order [s0 s1 s2] padding partition non_temporal always
+}
+)",
+                              [](int64_t n) {
+                                  return std::vector<Shape>{{n, 6, 20}};
+                              });
+}
+
 TEST(AnnotatedCode, of_results_in_a_dynamic_number_of_blocks) {
     for (const int registers : {4, 8, 16})
         expect_right_for_all_rows(fmt::format(R"(tile pack {{

@@ -554,6 +554,7 @@ void StageValues::store(const Coords& p, const Val& value) {
 
 bool StageValues::whole_vector(Expr offset, const Place& place) const {
     if (static_cast<size_t>(lanes_) * byte_size(place.storage) > 64) return false;
+    if (offset.constant() % lanes_ != 0) return false;
     const Var lane{VarKind::Axis, static_cast<uint32_t>(lane_axis_)};
     for (const Term& t : offset.terms()) {
         const bool of_lane = std::any_of(t.atoms.begin(), t.atoms.end(), [&](const Atom* a) {

@@ -260,7 +260,9 @@ void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options
     if (!a.cut && !cut.empty()) a.cut = cut;
     if (!a.accumulators) a.accumulators = derive_accumulators(s);
     if (!a.hoist_scale) a.hoist_scale = derive_hoisted_scale(s);
-    if (!a.unroll_sum && unrollable_sum(s, cut)) a.unroll_sum = true;
+    if (const auto rows = unrollable_sum(s, cut); !a.unroll_sum && rows)
+        if (std::all_of(rows->begin(), rows->end(), [&](size_t r) { return whole_tails(a, r, s.register_tile(r)); }))
+            a.unroll_sum = true;
     if (!a.epilogue_loop) a.epilogue_loop = derive_epilogue_loop(s);
     if (!a.non_temporal) a.non_temporal = derive_non_temporal(s, options.cache_bytes);
     if (!a.prefetch) {
@@ -279,6 +281,23 @@ TileProgram annotate(TileProgram program, const AnnotateOptions& options) {
     annotate_body(program.body, path, given, walk(given), options);
     return program;
 }
+
+namespace {
+
+/// Whether every number of rows that a size has code for, those above the size before, reaches the last of its
+/// registers.
+///     16, 32: 17 to 32 rows are two registers;   1, 32: 2 rows would leave the second one empty
+bool fills_tile_registers(const std::vector<int64_t>& sizes) {
+    int64_t before = 0;
+    for (const int64_t size : sizes) {
+        const int64_t registers = (size + kTileRows - 1) / kTileRows, height = (size + registers - 1) / registers;
+        if ((registers - 1) * height > before) return false;
+        before = size;
+    }
+    return true;
+}
+
+}  // namespace
 
 std::vector<std::string> annotation_faults(const Annotations& a, const StageSite& s) {
     const TensorExpr& e = *s.expr;
@@ -320,6 +339,8 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
         check(spatial(t.axis) && !t.sizes.empty() && t.sizes.front() >= 1 && ascending &&
                   t.sizes.back() <= s.register_tile(t.axis),
               "tail sizes ascend to the register tile, or to less, of a spatial axis that is not the vector axis");
+        check(!s.on_tiles() || t.axis != s.micro->matrix->rows || fills_tile_registers(t.sizes),
+              "a tail on tile registers leaves none of them empty");
         check(std::count_if(a.tails.begin(), a.tails.end(), [&](const Tail& u) { return u.axis == t.axis; }) == 1,
               "an axis has two tails");
         check(t.border >= 0, "a border has 0 points or more");

@@ -106,6 +106,30 @@ TEST(Annotations, must_be_legal) {
         EXPECT_THAT(annotation_errors(wrong), Contains(HasSubstr(why))) << wrong;
 }
 
+TEST(Annotations, a_tail_on_tile_registers_leaves_none_of_them_empty) {
+    const auto faults = [](const std::string& tail) {
+        return verify(parse_tile_program(fmt::format(R"(tile product {{
+stages {{
+program product {{
+  input x: bf16[$m, 64]
+  input w: bf16[32, 32, 2]
+  y: f32[$m, 32] = [$m, 32] sum(i2 < 64) mul(f32(@0), f32(@1)) where @0 = x[i0, i2], @1 = w[i2 // 2, i1, i2 % 2]  ; y ""
+  output y
+}}
+}}
+axes m="$m" n="32" k="64"
+stage 0 over [m n k]
+compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m=32 n=32 k=32] order [n m k] padding partition{}
+}}
+)",
+                                                     tail)));
+    };
+    EXPECT_THAT(faults(""), ElementsAre());
+    EXPECT_THAT(faults(" tail m [16 32]"), ElementsAre());
+    for (const char* tail : {" tail m [32]", " tail m [1 32]", " tail m [8 32]"})
+        EXPECT_THAT(faults(tail), ElementsAre(HasSubstr("leaves none of them empty"))) << tail;
+}
+
 TEST(Annotations, several_accumulators_need_a_reduction_that_is_looped_over) {
     const auto errors = [](const std::string& registers, const char* from = "vector n", const char* to = "vector n") {
         std::string text = annotated_product(" accumulators 4", registers);
