@@ -298,7 +298,6 @@ struct Info {
 };
 
 class KvCache;
-
 /// An input that an output extends along dimension `axis`.
 struct Append {
     std::size_t input = 0, output = 0, axis = 0;
@@ -434,11 +433,13 @@ class Model {
     }
     /// A file that `tilewright compile` wrote; see tilewright_load_with.
     static Model load(const std::string& path, const std::vector<Operator>& operators = {},
-                      const std::vector<std::string>& operator_libraries = {}) {
-        return loaded(operators, operator_libraries,
-                      [&](auto o, auto m, auto e) { return tilewright_load_with(path.c_str(), o, m, e); });
+                      const std::vector<std::string>& operator_libraries = {}, bool copy_weights = false) {
+        return loaded(operators, operator_libraries, [&](auto o, auto m, auto e) {
+            o->copy_weights = copy_weights ? 1 : 0;
+            return tilewright_load_with(path.c_str(), o, m, e);
+        });
     }
-    /// A model that is linked into the program; see tilewright_load_linked_with.
+    /// A model that is linked into the program.
     static Model load(const tilewright_linked_model& linked, const std::vector<Operator>& operators = {},
                       const std::vector<std::string>& operator_libraries = {}) {
         return loaded(operators, operator_libraries,

@@ -83,10 +83,13 @@ std::unique_ptr<Runner> compile_memory(nb::bytes bytes, const CompileOptions& gi
 }
 
 /// A file of `tilewright compile`.
-std::unique_ptr<Runner> load_file(const std::string& path, const CompileOptions& given, int threads) {
+std::unique_ptr<Runner> load_file(const std::string& path, const CompileOptions& given, int threads,
+                                  bool copy_weights) {
     Connected connected(given);
-    tw::Model model = connected.run(
-        [&] { return tw::Model::load(path, connected.options().operators, connected.options().operator_libraries); });
+    tw::Model model = connected.run([&] {
+        return tw::Model::load(path, connected.options().operators, connected.options().operator_libraries,
+                               copy_weights);
+    });
     return std::make_unique<Runner>(std::move(model), threads);
 }
 
@@ -234,7 +237,7 @@ NB_MODULE(_tilewright, m) {
     m.def("dtype_name", [](int type) { return tilewright_dtype_name(static_cast<tilewright_dtype>(type)); });
     m.def("compile_file", &compile_file, nb::arg("path"), nb::arg("options"), nb::arg("threads"));
     m.def("compile_memory", &compile_memory, nb::arg("data"), nb::arg("options"), nb::arg("threads"));
-    m.def("load_file", &load_file, nb::arg("path"), nb::arg("options"), nb::arg("threads"));
+    m.def("load_file", &load_file, nb::arg("path"), nb::arg("options"), nb::arg("threads"), nb::arg("copy_weights"));
     m.def("explain_file", &explain_file, nb::arg("path"), nb::arg("options"), nb::arg("seconds"));
     m.def("explain_memory", &explain_memory, nb::arg("data"), nb::arg("options"), nb::arg("seconds"));
     m.def("tune_file", &tune_file, nb::arg("path"), nb::arg("options"), nb::arg("budget"));

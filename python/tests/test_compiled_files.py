@@ -26,6 +26,8 @@ class CompiledFiles(unittest.TestCase):
         x, y = np.random.default_rng(0).standard_normal((2, 2, 3), np.float32)
         for a, b in zip(session(x, y), loaded(x, y)):
             np.testing.assert_array_equal(a, b)
+        copied = tw.load(self.file, threads=1, copy_weights=True)
+        np.testing.assert_array_equal(copied(x, y)[0], session(x, y)[0])
         named = tw.InferenceSession(self.file).run(None, {i.name: v for i, v in zip(loaded.get_inputs(), (x, y))})
         np.testing.assert_array_equal(named[0], session(x, y)[0])
 

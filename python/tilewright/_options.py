@@ -104,6 +104,7 @@ class SessionOptions(_Fields):
     operators: list[Operator | str | os.PathLike]
     functions: list[Any]
     output_file: str
+    copy_weights: bool
 
     _defaults = {
         "intra_op_num_threads": 0,
@@ -142,6 +143,7 @@ class SessionOptions(_Fields):
         "operators": [],
         "functions": [],
         "output_file": "",
+        "copy_weights": False,
         "_dims": {},
         "_entries": {},
     }

@@ -88,7 +88,9 @@ class InferenceSession:
         self._options = sess_options if sess_options is not None else SessionOptions()
         if is_compiled_file(self._model):
             options = self._options._load_options()
-            self._runner = _tilewright.load_file(self._model, options, options.threads)
+            self._runner = _tilewright.load_file(
+                self._model, options, options.threads, bool(self._options.copy_weights)
+            )
         else:
             options = self._options._compile_options()
             self._runner = call_with_model(

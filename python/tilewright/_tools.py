@@ -40,7 +40,7 @@ def _options(options: dict[str, Any]) -> SessionOptions:
     for name, value in options.items():
         if name not in ("isa", "numerics", "precision", "keep_f32", "max_error", "check_values", "kv_cache", "orchestrate",
                         "measure", "measure_seconds", "tuned", "layouts", "layout_seconds", "sample_sizes", "cache", "cache_folder", "operators", "functions",
-                        "output_file", "log_severity_level"):
+                        "output_file", "copy_weights", "log_severity_level"):
             raise TypeError(f"there is no option '{name}'")
         setattr(made, name, value)
     return made
@@ -70,7 +70,8 @@ def load(path: Any, **options: Any) -> InferenceSession:
     """Loads a file of `tilewright compile` or of the option output_file. Nothing is compiled. Its machine code runs in
     this process: load files of trusted origin only. A model is compiled, as by compile.
 
-    Options: threads, operators (those of the compilation), log_severity_level.
+    Options: threads, operators (those of the compilation), copy_weights (into memory of the process, on huge pages: faster
+    runs, a longer start, and nothing that processes share), log_severity_level.
 
         tilewright.compile("model.onnx", isa="avx2", output_file="model.so")
         session = tilewright.load("model.so", threads=2)

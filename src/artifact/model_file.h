@@ -72,7 +72,9 @@ std::string model_file_bytes(const Compilations& models, const ModelOrigin& orig
 /// Throws ModelError that names the file: it is no compiled model, is damaged, has another version, or needs
 /// instructions that this CPU does not have, which are listed, or an operator that is not among `operators` (may be
 /// null).
-ModelFileInfo load_model_file(const std::string& path, const CustomOperators* operators = nullptr);
+/// `copy_weights`: into memory of its own, on huge pages, in place of the file's mapping, which processes share.
+ModelFileInfo load_model_file(const std::string& path, const CustomOperators* operators = nullptr,
+                              bool copy_weights = false);
 /// The same for an open file, which may be closed afterwards. `name` stands for it in messages.
 ModelFileInfo load_model_file(int file, const std::string& name);
 

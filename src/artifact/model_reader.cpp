@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "artifact/model_reader.h"
 #include "artifact/model_trailer.h"
@@ -14,6 +15,7 @@
 #include "base/keyed_hash.h"
 #include "base/mapped_file.h"
 #include "opaque/custom.h"
+#include "runtime/arena.h"
 #include "runtime/missing_features.h"
 
 namespace tilewright::artifact {
@@ -96,7 +98,16 @@ ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes, const Read
     const std::string& path = from.name;
     const std::shared_ptr<void> library = loaded(from);
     const ModelTable& table = table_of(library, path);
-    ModelFileInfo out = read_table(table, {table.weights, table.weight_bytes}, library, path, with);
+    std::span<const std::byte> weights = {table.weights, table.weight_bytes};
+    std::shared_ptr<const void> owner = library;
+    if (with.copy_weights && !weights.empty()) {
+        const auto copy = std::make_shared<std::pair<Arena, std::shared_ptr<void>>>(Arena(), library);
+        copy->first.reserve(static_cast<int64_t>(weights.size()));
+        std::memcpy(copy->first.data(), weights.data(), weights.size());
+        weights = {copy->first.data(), weights.size()};
+        owner = copy;
+    }
+    ModelFileInfo out = read_table(table, weights, owner, path, with);
     out.file_bytes = file_bytes;
     return out;
 }
@@ -159,8 +170,8 @@ bool is_model_file(const std::string& path) {
     return read && (std::string_view(magic, 4) == "\177ELF" || std::string_view(magic, 8) == kArchiveMagic);
 }
 
-ModelFileInfo load_model_file(const std::string& path, const CustomOperators* operators) {
-    return open_model_file({path, path}, check_file(MappedFile(path), path), {operators});
+ModelFileInfo load_model_file(const std::string& path, const CustomOperators* operators, bool copy_weights) {
+    return open_model_file({path, path}, check_file(MappedFile(path), path), {operators, {}, copy_weights});
 }
 
 ModelFileInfo load_model_file(int file, const std::string& name) {

@@ -26,6 +26,7 @@ struct VariantParts {
 struct ReadWith {
     const CustomOperators* operators = nullptr;
     std::function<MakeFallback()> fallback = {};
+    bool copy_weights = false;  ///< see load_model_file
 };
 
 /// The model of the last variant that runs here, with these weights; where none does, of the first one, or for `to_run`

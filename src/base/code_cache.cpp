@@ -9,7 +9,9 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <random>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -116,6 +118,18 @@ HashKey key_in(const PrivateFolder& folder) {
 }
 
 }  // namespace
+
+int64_t CodeCache::default_bytes(const std::string& folder) {
+    constexpr int64_t kLeast = int64_t{256} << 20, kMost = int64_t{8} << 30;
+    std::error_code failed;
+    std::filesystem::path place = std::filesystem::absolute(folder, failed);
+    while (!std::filesystem::exists(place, failed) && place.has_relative_path()) place = place.parent_path();
+    const auto space = std::filesystem::space(place, failed);
+    return failed ? kLeast : static_cast<int64_t>(std::clamp<uintmax_t>(space.available / 8, kLeast, kMost));
+}
+
+CodeCache::CodeCache(std::string folder, Warn warn)
+    : CodeCache(folder, folder.empty() ? 0 : default_bytes(folder), std::move(warn)) {}
 
 CodeCache::CodeCache(std::string folder, int64_t most_bytes, Warn warn)
     : path_(std::move(folder)), most_bytes_(most_bytes), warn_(std::move(warn)) {}

@@ -28,12 +28,15 @@ class CodeCache {
   public:
     /// Receives one line with the folder, the problem and the remedy.
     using Warn = std::function<void(const std::string&)>;
-    static constexpr int64_t kMostBytes = int64_t{1} << 30;
 
     /// The folder is created on the first `keep`. An empty name disables the cache. When the cache's own files have
     /// more than `most_bytes`, which is checked once a sixteenth of it was written, the least recently used ones are
     /// removed. `warn` is called once, from any thread, if the folder cannot be used.
-    explicit CodeCache(std::string folder, int64_t most_bytes = kMostBytes, Warn warn = {});
+    explicit CodeCache(std::string folder, Warn warn = {});
+    CodeCache(std::string folder, int64_t most_bytes, Warn warn = {});
+
+    /// An eighth of the free space where the folder is, at least 256 MiB and at most 8 GiB.
+    static int64_t default_bytes(const std::string& folder);
 
     /// The code that was kept for exactly this text.
     std::optional<std::string> find(std::string_view made_of) const;

@@ -41,7 +41,7 @@ mode_t mode_of(const fs::path& path) {
 /// The warning of a cache in `folder` after one write and one lookup, which finds nothing.
 std::string refusal(const std::string& folder) {
     std::vector<std::string> warnings;
-    const CodeCache cache(folder, CodeCache::kMostBytes, [&](const std::string& text) { warnings.push_back(text); });
+    const CodeCache cache(folder, [&](const std::string& text) { warnings.push_back(text); });
     cache.keep("a text", "code");
     EXPECT_EQ(cache.find("a text"), std::nullopt) << folder;
     cache.keep("another", "code");
@@ -334,7 +334,7 @@ TEST(CodeCache, ToleratesAFileSizeLimit) {
         ::setrlimit(RLIMIT_CORE, &none);
         ::setrlimit(RLIMIT_FSIZE, &small);
         int warnings = 0;
-        const CodeCache cache(folder / "code", CodeCache::kMostBytes, [&](const std::string& text) {
+        const CodeCache cache(folder / "code", [&](const std::string& text) {
             warnings += text.find("File too large") != std::string::npos ? 1 : 0;
         });
         cache.keep("large", std::string(5000, 'x'));
@@ -376,7 +376,7 @@ TEST(CodeCache, ResistsExchangedFolders) {
         ASSERT_EQ(::chown(middle.c_str(), own_middle ? 0 : kNobody, 0), 0);
         int found = 0, warned = 0;
         for (int k = 0; k < 2000; ++k) {
-            const CodeCache cache(code, CodeCache::kMostBytes, [&](const std::string&) { ++warned; });
+            const CodeCache cache(code, [&](const std::string&) { ++warned; });
             found += cache.find("a text") || cache.find("the victim's") ? 1 : 0;
         }
         EXPECT_EQ(found, 0);
@@ -436,6 +436,16 @@ TEST(CodeCache, EvictsTheLeastRecentlyUsedEntry) {
     // The total size is checked again after some writes.
     for (int k = 0; k < 40; ++k) cache.keep(std::to_string(k), code);
     EXPECT_LT(folder.files().size(), 8u);
+}
+
+TEST(CodeCache, HasAShareOfTheFreeSpace) {
+    const TemporaryFolder folder;
+    const int64_t bytes = CodeCache::default_bytes(folder / "not/there/yet");
+    EXPECT_GE(bytes, int64_t{256} << 20);
+    EXPECT_LE(bytes, int64_t{8} << 30);
+    EXPECT_EQ(CodeCache(folder / "not/there/yet").most_object_bytes(), bytes / 4);
+    const auto free = static_cast<int64_t>(std::filesystem::space(folder.path()).available);
+    EXPECT_LE(bytes, std::max(int64_t{256} << 20, free / 7));
 }
 
 TEST(CodeCache, MakesRoomForAPartOfItsSizeAtATime) {

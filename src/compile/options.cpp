@@ -108,7 +108,7 @@ void complete_machine(CompileOptions& options) {
 
 std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options) {
     if (options.code_folder.empty()) return nullptr;
-    return std::make_shared<CodeCache>(options.code_folder, CodeCache::kMostBytes, options.warn);
+    return std::make_shared<CodeCache>(options.code_folder, options.warn);
 }
 
 void choose_precision_automatically(CompileOptions& options) {

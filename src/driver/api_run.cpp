@@ -115,11 +115,15 @@ RunControl control_of(const tilewright_run_options* given) {
     return control;
 }
 
-std::shared_ptr<const CustomOperators> operators_of(const tilewright_load_options* given) {
-    if (given == nullptr) return nullptr;
+/// Fields that the caller does not have are zero.
+tilewright_load_options known(const tilewright_load_options* given) {
     constexpr size_t kFirst = offsetof(tilewright_load_options, operator_library_count);
     tilewright_load_options o = tilewright_default_load_options();
-    copy_known_fields(given, given->struct_size, kFirst, &o, sizeof o, "tilewright_load_options");
+    if (given != nullptr) copy_known_fields(given, given->struct_size, kFirst, &o, sizeof o, "tilewright_load_options");
+    return o;
+}
+
+std::shared_ptr<const CustomOperators> operators_of(const tilewright_load_options& o) {
     return api::operators_of({o.operator_count, o.operators, o.operator_library_count, o.operator_libraries});
 }
 
@@ -192,7 +196,8 @@ tilewright_status tilewright_load_with(const char* path, const tilewright_load_o
     return guarded(error, [&] {
         require_pointer(path, "path");
         require_pointer(model, "model");
-        *model = finished(artifact::load_model_file(path, operators_of(options).get()));
+        const tilewright_load_options o = known(options);
+        *model = finished(artifact::load_model_file(path, operators_of(o).get(), o.copy_weights != 0));
     });
 }
 
@@ -208,7 +213,7 @@ tilewright_status tilewright_load_linked_with(const tilewright_linked_model* lin
         require_pointer(linked, "linked");
         require_pointer(model, "model");
         *model = finished(artifact::load_linked_model(*reinterpret_cast<const artifact::ModelTable*>(linked),
-                                                      operators_of(options).get()));
+                                                      operators_of(known(options)).get()));
     });
 }
 

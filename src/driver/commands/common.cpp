@@ -479,7 +479,7 @@ Session session_of(const ModelOptions& o, const Compilation& c) {
     const std::optional<GpuTarget> gpu = gpu_of(o.target);
     if (!gpu) return Session(c.model, threads);
     Progress progress("compiling kernels of " + o.model);
-    const CodeCache cache(code_folder(o), CodeCache::kMostBytes, warn_once);
+    const CodeCache cache(code_folder(o), warn_once);
     const auto step = [&](const std::string& text) {
         if (o.progress && text.starts_with("kernel "))  // what libraries have
             std::fprintf(stderr, "%s\n", text.c_str());
