@@ -6,8 +6,8 @@ usage: PYTHONPATH=build/python build/venv/bin/python bench/start.py MODEL.onnx..
 Each time is that of a process of its own, from the imported module to the session, and to the end of its first run; the
 three take turns, and files are in the page cache. Prints medians in milliseconds: ONNX Runtime, the second compilation
 (kept by the first one in the cache folder), and `tilewright.load` of a compiled file with its size in megabytes. Then the
-file is compared with the session that wrote it: results bit for bit, time of a run in turns with that session, and the
-bytes of a second file. Inputs are random.
+file is compared with the session that wrote it: results bit for bit, time of a run in turns with that session (weights
+mapped, then with copy_weights), and the bytes of a second file. Inputs are random.
 
 Exit status 1 if a second compilation takes longer than ONNX Runtime's session, a file more than half of that, or a file
 differs in results or bytes. The reading of a file's bytes is part of its time.
@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import json
 import os
+import pickle
 import statistics
 import subprocess
 import sys
@@ -55,18 +56,20 @@ def started(kind, path, threads, feeds):
     return [float(x) for x in out.split()]
 
 
-def run_ratio(session, loaded, feeds, rounds=9, seconds=0.1):
-    """The median time of a run of `loaded` over that of `session`, in turns."""
+def run_ratios(session, others, feeds, rounds=9, seconds=0.1):
+    """The median times of a run of each of `others` over that of `session`, in turns."""
 
     def block(s, calls):
+        s.run(None, feeds)  # weights in the caches as this one reads them
         start = time.perf_counter()
         for _ in range(calls):
             s.run(None, feeds)
         return (time.perf_counter() - start) / calls
 
     calls = max(1, int(seconds / max(block(session, 1), 1e-6)))
-    times = [(block(session, calls), block(loaded, calls)) for _ in range(rounds)]
-    return statistics.median(b for _, b in times) / statistics.median(a for a, _ in times)
+    times = zip(*[[block(s, calls) for s in (session, *others)] for _ in range(rounds)])
+    first, *rest = [statistics.median(t) for t in times]
+    return [t / first for t in rest]
 
 
 def digest(path):
@@ -79,10 +82,9 @@ def equal_bits(a, b):
 
 
 def measured(path, arguments, folder):
-    import pickle
-
     file, again = os.path.join(folder, "model.so"), os.path.join(folder, "again.so")
-    session = tw.compile(path, threads=arguments.threads, output_file=file)  # keeps the model in the cache, too
+    tw.compile(path, threads=arguments.threads)  # kept in the cache folder
+    session = tw.compile(path, threads=arguments.threads, output_file=file)
     tw.compile(path, threads=arguments.threads, output_file=again)
     feeds = random_feeds(session)
     with open(os.path.join(folder, "feeds"), "wb") as out:
@@ -92,9 +94,10 @@ def measured(path, arguments, folder):
         "file_mb": os.path.getsize(file) / 1e6,
         "equal": equal_bits(session.run(None, feeds), loaded.run(None, feeds)),
         "same_bytes": digest(file) == digest(again),
-        "run_ratio": run_ratio(session, loaded, feeds),
     }
-    del session, loaded
+    copied = tw.load(file, threads=arguments.threads, copy_weights=True)
+    row["run_ratio"], row["copied_ratio"] = run_ratios(session, [loaded, copied], feeds)
+    del session, loaded, copied
     kinds = {"onnxruntime": path, "second": path, "file": file}
     times = {kind: [] for kind in kinds}
     for _ in range(arguments.repeat):
@@ -116,8 +119,8 @@ def main():
     arguments = parser.parse_args()
     np.seterr(all="ignore")
     rows, failed = {}, []
-    print("| model | ONNX Runtime | second | file | MB | first run: ONNX Runtime | second | file | file's run | bits, bytes |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| model | ONNX Runtime | second | file | MB | first run: ONNX Runtime | second | file | file's run | with copy_weights | bits, bytes |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         for path in arguments.models:
@@ -126,7 +129,7 @@ def main():
             print(
                 f"| {name} | {r['onnxruntime']:.1f} | {r['second']:.1f} | {r['file']:.1f} | {r['file_mb']:.0f} "
                 f"| {r['onnxruntime_first']:.1f} | {r['second_first']:.1f} | {r['file_first']:.1f} "
-                f"| {r['run_ratio']:.3f} | {'equal' if r['equal'] else 'DIFFER'}, "
+                f"| {r['run_ratio']:.3f} | {r['copied_ratio']:.3f} | {'equal' if r['equal'] else 'DIFFER'}, "
                 f"{'equal' if r['same_bytes'] else 'DIFFER'} |",
                 flush=True,
             )

@@ -150,7 +150,6 @@ typedef enum tilewright_precision TILEWRIGHT_INT {
     TILEWRIGHT_F32_FAST_PRODUCTS = 3
 } tilewright_precision;
 
-/* How primitives are grouped into kernels. */
 /* Layouts of tensors inside of a model (docs/layouts.md). */
 typedef enum tilewright_layouts TILEWRIGHT_INT {
     TILEWRIGHT_RULE_LAYOUTS = 0,  /* by the default heuristic */
@@ -158,6 +157,7 @@ typedef enum tilewright_layouts TILEWRIGHT_INT {
     TILEWRIGHT_JOINT_LAYOUTS = 2, /* tuned together with loops, by estimates and for `layout_seconds` by measurements */
 } tilewright_layouts;
 
+/* How primitives are grouped into kernels. */
 typedef enum tilewright_orchestrator TILEWRIGHT_INT {
     TILEWRIGHT_GREEDY = 0, /* fast to compile */
     TILEWRIGHT_OPTIMAL = 1 /* by a binary program */
@@ -268,8 +268,9 @@ typedef struct tilewright_load_options {
     size_t operator_library_count; /* as in tilewright_options */
     const char* const* operator_libraries;
     int32_t copy_weights; /* not 0: weights are copied to memory of the process, on huge pages. Otherwise they are
-                             mapped from the file, which processes share: on kernels that map files by pages of 4 KiB
-                             alone, runs that read all weights for few rows take up to 40 % longer. Of files alone */
+                             mapped from the file, which processes share; runs that read all weights for few rows are
+                             then slower where the kernel maps files by pages of 4 KiB (docs/artifacts.md). No effect on
+                             linked models */
 } tilewright_load_options;
 
 static inline tilewright_load_options tilewright_default_load_options(void) {
