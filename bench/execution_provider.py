@@ -2,14 +2,14 @@
 """ONNX Runtime with TilewrightExecutionProvider beside our own session and ONNX Runtime alone.
 
 usage: PYTHONPATH=build/python build/venv/bin/python bench/execution_provider.py MODEL.onnx... [--threads 1,2] [--json FILE]
-       ... bench/execution_provider.py MODEL.onnx... --check
+       ... bench/execution_provider.py MODEL.onnx... --check [--tool build/bin/tilewright]
 
 The three run in turns, with random inputs. Prints medians in milliseconds, the regions that the provider takes, the
 nodes that it leaves, and the largest difference from ONNX Runtime in parts of the output's standard deviation. Exit
 status 1 if the provider takes more than 3 % and more than 20 us longer than our own session, as the bar is.
 
 --check takes no times. It compares the provider's results with our own session's, bit for bit, and those of the model's
-EPContext model as well; without ONNX Runtime's optimisations, which change the graph. Exit status 1 if they differ or
+EPContext model and of the command-line tool (--tool) as well; without ONNX Runtime's optimisations, which change the graph. Exit status 1 if they differ or
 a model is not one region. Inputs are those of test_data_set_0 beside model.onnx, which the package onnx reads, or random
 ones. Weights that a file lists among its inputs are no constants for a provider: such models may
 differ by roundings.
@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -85,7 +86,18 @@ def feeds_of(path, session):
     return feeds
 
 
-def check(path, threads):
+def results_of_tool(tool, path, threads, feeds):
+    """What `tilewright run` writes for these inputs, by output."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, made = os.path.join(folder, "in.npz"), os.path.join(folder, "out.npz")
+        np.savez(given, **feeds)
+        command = [tool, "run", path, "--input", given, "--output-npz", made, "--threads", str(threads)]
+        subprocess.run(command, check=True, capture_output=True)
+        with np.load(made) as archive:
+            return dict(archive)
+
+
+def check(path, threads, tool):
     """Whether the provider does as our own session; prints a line."""
     own = tw.compile(path, threads=threads)
     feeds = feeds_of(path, own)
@@ -98,11 +110,14 @@ def check(path, threads):
         results = {"provider": session.run(None, feeds)}
         del session
         results["EPContext"] = plain_session(context, threads, {}).run(None, feeds)
+    if tool:
+        outputs = results_of_tool(tool, path, threads, feeds)
+        results["tool"] = [outputs[o.name] for o in own.get_outputs()]
     good, words = (regions, left) == (1, 0), []
     for name, outputs in results.items():
         same = all((a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes()) for a, b in zip(outputs, expected))
         by = difference(outputs, expected)
-        good &= same or (not exact and by < 1e-4)
+        good &= same or (not exact and name != "tool" and by < 1e-4)
         words.append(f"{name} {'equal' if same else f'differs by {by:.1e}'}")
     note = "" if exact else " (weights are inputs)"
     print(f"{name_of(path)[:24]:24} {threads:7} {regions:8} {left:5}  {', '.join(words)}{note}", flush=True)
@@ -143,13 +158,14 @@ def main():
     p.add_argument("--threads", default="1,2")
     p.add_argument("--json")
     p.add_argument("--check", action="store_true", help="compare results, and take no times")
+    p.add_argument("--tool", help="of --check: compare with the results of this command-line tool as well")
     a = p.parse_args()
     execution_provider.register()
     print(f"ONNX Runtime {ort.__version__}, Tilewright {tw.__version__}")
     thread_counts = [int(t) for t in a.threads.split(",")]
     if a.check:
         print(f"{'model':24} threads  regions  left  results")
-        return 0 if all([check(path, threads) for path in a.models for threads in thread_counts]) else 1
+        return 0 if all([check(path, threads, a.tool) for path in a.models for threads in thread_counts]) else 1
     print(f"{'model':24} threads  own ms  provider  onnxruntime  regions  left  difference")
     rows, slow = [], False
     for path in a.models:

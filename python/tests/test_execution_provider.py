@@ -61,6 +61,12 @@ def taken(s):
     return ours, others
 
 
+def flags():
+    """Of this CPU."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        return {flag for line in f if line.startswith("flags") for flag in line.split(":")[1].split()}
+
+
 def node_names(s):
     return [n.name for part in s.get_provider_graph_assignment_info() for n in part.get_nodes()]
 
@@ -153,6 +159,18 @@ class ExecutionProvider(unittest.TestCase):
             self.assertGreater(taken(s)[1], 0)
         feeds = inputs_of(s, 2)
         assert_close(self, s.run(None, feeds), cpu_session(path).run(None, feeds))
+
+    def test_products_stay_in_f32_by_name(self):
+        """In a region that lacks the named node as well."""
+        path = models.zoo("mlp", "batch=0")
+        exact = session(path)
+        feeds = inputs_of(exact, 2)
+        expected = exact.run(None, feeds)
+        rounded = session(path, precision="bf16").run(None, feeds)
+        if "avx512_bf16" in flags():
+            self.assertNotEqual(rounded[0].tobytes(), expected[0].tobytes())
+        kept = session(path, precision="bf16", keep_f32="no such node;*").run(None, feeds)
+        self.assertEqual(kept[0].tobytes(), expected[0].tobytes())
 
     def test_control_flow_is_taken_with_its_body_or_not_at_all(self):
         data = models.long_loop()

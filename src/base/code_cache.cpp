@@ -24,8 +24,8 @@ namespace {
 constexpr std::string_view kMark = "twcode2\n";
 constexpr std::string_view kSuffix = ".code";
 // Files of objects: the object, its data, the key text, the lengths of these three, the keyed hash of everything before
-// it, the mark.
-constexpr std::string_view kObjectMark = "twmodel1", kObjectSuffix = ".model";
+// it with the data as their pieces_hash, the mark.
+constexpr std::string_view kObjectMark = "twmodel2", kObjectSuffix = ".model";
 constexpr size_t kObjectTail = 3 * sizeof(uint64_t);
 constexpr const char* kKeyFile = "key";
 constexpr size_t kNameDigits = 32, kHashBytes = 32;
@@ -224,12 +224,11 @@ std::optional<CodeCache::Object> CodeCache::find_object(std::string_view made_of
         return std::nullopt;
     std::string object(found.object_bytes, '\0');
     std::byte* data = memory(found.data_bytes);
-    if (data == nullptr || !read_at(found.file.get(), object.data(), object.size(), 0) ||
-        !read_at(found.file.get(), data, found.data_bytes, found.object_bytes))
-        return std::nullopt;
+    if (data == nullptr || !read_at(found.file.get(), object.data(), object.size(), 0)) return std::nullopt;
+    const auto data_hash = pieces_hash_of_file(key_, found.file.get(), found.object_bytes, found.data_bytes, data);
+    if (!data_hash) return std::nullopt;
     const std::string_view all = tail;
-    const std::string hash = keyed_hash(
-        key_, {object, {reinterpret_cast<const char*>(data), found.data_bytes}, all.substr(0, lengths + kObjectTail)});
+    const std::string hash = keyed_hash(key_, {object, *data_hash, all.substr(0, lengths + kObjectTail)});
     if (hash != all.substr(lengths + kObjectTail, kHashBytes)) return std::nullopt;
     folder->touch(name);
     return found;
@@ -245,11 +244,10 @@ void CodeCache::keep_object(std::string_view made_of, std::string_view object,
     if (folder == nullptr) return;
     const std::string name = name_of(made_of, kObjectSuffix),
                       lengths = number_bytes(object.size()) + number_bytes(data_bytes) + number_bytes(made_of.size());
+    const std::string hash = keyed_hash(key_, {object, pieces_hash(key_, data), made_of, lengths});
     std::vector<std::string_view> parts = {object};
     parts.insert(parts.end(), data.begin(), data.end());
-    parts.insert(parts.end(), {made_of, lengths});
-    const std::string hash = keyed_hash(key_, parts);
-    parts.insert(parts.end(), {hash, kObjectMark});
+    parts.insert(parts.end(), {made_of, lengths, hash, kObjectMark});
     try {
         folder->write(name, temporary_of(name), parts);
     } catch (const RuntimeError& e) {

@@ -2,8 +2,10 @@
 // BLAKE3. With a key, only its holder can compute the hash, which detects forged files; without one it detects damage.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,5 +24,13 @@ std::string plain_hash(std::string_view bytes);
 /// Of a file's bytes, which are read piece by piece. Throws RuntimeError for a file that is not regular, is empty or
 /// cannot be read.
 std::string plain_hash_of_file(const std::string& path);
+
+/// For large contents: the keyed hash of the keyed hashes of all pieces of this many bytes, computed on all processors.
+inline constexpr uint64_t kHashPieceBytes = uint64_t{4} << 20;
+std::string pieces_hash(const HashKey& key, std::span<const std::string_view> parts);
+/// Of `bytes` bytes of an open file from offset `at`, which are also stored at `to` unless that is null. Nothing where
+/// they cannot be read.
+std::optional<std::string> pieces_hash_of_file(const HashKey& key, int file, uint64_t at, uint64_t bytes,
+                                               std::byte* to = nullptr);
 
 }  // namespace tilewright

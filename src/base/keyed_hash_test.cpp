@@ -1,13 +1,18 @@
 #include "base/keyed_hash.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
+#include <optional>
+#include <vector>
 
 #include "base/error.h"
+#include "base/private_folder.h"
 #include "base/temporary_folder_test.h"
 
 namespace tilewright {
@@ -58,6 +63,45 @@ TEST(KeyedHash, DependsOnTheKeyAndOnEveryByteOfTheParts) {
     EXPECT_NE(keyed_hash(other, {"abcdef"}), whole);
     EXPECT_NE(keyed_hash(key, {"abcdeg"}), whole);
     EXPECT_NE(keyed_hash(key, {"abcde"}), whole);
+}
+
+/// Of sizes around a piece and several pieces; parts that cross pieces.
+TEST(PiecesHash, IsTheSameOfPartsAndOfAFile) {
+    const TemporaryFolder folder;
+    const HashKey key = key_of("a key"), other = key_of("b key");
+    std::string all;
+    for (size_t i = 0; i < 2 * kHashPieceBytes + 5; ++i) all += static_cast<char>(i * 7 + i / 251);
+    for (const size_t size : {size_t{0}, size_t{1}, kHashPieceBytes, kHashPieceBytes + 1, all.size()}) {
+        const std::string_view bytes = std::string_view(all).substr(0, size);
+        const std::vector<std::string_view> whole = {bytes},
+                                            parts = {bytes.substr(0, size / 3), "", bytes.substr(size / 3)};
+        const std::string hash = pieces_hash(key, whole);
+        EXPECT_EQ(pieces_hash(key, parts), hash) << size;
+        EXPECT_NE(pieces_hash(other, whole), hash) << size;
+        std::ofstream(folder / "file", std::ios::binary) << "head" << bytes;
+        const Descriptor file(::open((folder / "file").c_str(), O_RDONLY | O_CLOEXEC));
+        EXPECT_EQ(pieces_hash_of_file(key, file.get(), 4, size), hash) << size;
+        std::string read(size, ' ');
+        EXPECT_EQ(pieces_hash_of_file(key, file.get(), 4, size, reinterpret_cast<std::byte*>(read.data())), hash);
+        EXPECT_TRUE(read == bytes) << size;
+        EXPECT_EQ(pieces_hash_of_file(key, file.get(), 4, size + 1), std::nullopt) << size;
+    }
+}
+
+TEST(PiecesHash, DependsOnEveryByteAndItsPlace) {
+    const HashKey key = key_of("a key");
+    std::string bytes(2 * kHashPieceBytes, 'a');
+    const auto hash = [&] { return pieces_hash(key, std::vector<std::string_view>{bytes}); };
+    const std::string first = hash();
+    for (const size_t at : {size_t{0}, kHashPieceBytes - 1, kHashPieceBytes, bytes.size() - 1}) {
+        bytes[at] = 'b';
+        EXPECT_NE(hash(), first) << at;
+        bytes[at] = 'a';
+    }
+    bytes[0] = 'b';
+    const std::string begins = hash();
+    std::swap(bytes[0], bytes[kHashPieceBytes]);
+    EXPECT_NE(hash(), begins);
 }
 
 }  // namespace

@@ -35,6 +35,10 @@ bool matches(const std::string& pattern, const std::string& name) {
     return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+bool matches(const std::string& pattern, const Named& node) {
+    return std::any_of(node.names.begin(), node.names.end(), [&](const auto& x) { return matches(pattern, x); });
+}
+
 /// What the user may have meant.
 std::string hint_for(const std::string& pattern, const std::vector<Named>& all) {
     constexpr size_t kMost = 3;
@@ -60,7 +64,7 @@ std::set<std::string> f32_nodes(const Graph& graph, const std::vector<std::strin
     for (const std::string& pattern : patterns) {
         bool any = false;
         for (const Named& n : all)
-            if (std::any_of(n.names.begin(), n.names.end(), [&](const auto& x) { return matches(pattern, x); })) {
+            if (matches(pattern, n)) {
                 found.insert(n.node);
                 any = true;
             }
@@ -70,6 +74,12 @@ std::set<std::string> f32_nodes(const Graph& graph, const std::vector<std::strin
                 hint_for(pattern, all));
     }
     return found;
+}
+
+bool has_f32_node(const Graph& graph, const std::string& pattern) {
+    std::vector<Named> all;
+    list_nodes(graph, all);
+    return std::any_of(all.begin(), all.end(), [&](const Named& n) { return matches(pattern, n); });
 }
 
 }  // namespace tilewright

@@ -13,5 +13,7 @@ namespace tilewright {
 /// the node reads or computes. In a pattern * is any text, ? any character and [abc] one of these; \\ before one of
 /// them is the character. Throws OptionError for a pattern that matches none, with the closest names.
 std::set<std::string> f32_nodes(const Graph& graph, const std::vector<std::string>& patterns);
+/// Whether f32_nodes finds a node for the pattern.
+bool has_f32_node(const Graph& graph, const std::string& pattern);
 
 }  // namespace tilewright

@@ -49,6 +49,8 @@ TEST(F32Nodes, MatchNamesOfNodesAndOfTheirTensors) {
     EXPECT_TRUE(f32_nodes(g, {}).empty());
     EXPECT_THAT(f32_nodes(g, {"/layer.1/MatMul"}), ElementsAre("/layer.1/MatMul"));
     EXPECT_THAT(f32_nodes(g, {"/layer.*"}), ElementsAre("/layer.0/MatMul", "/layer.1/MatMul"));
+    EXPECT_TRUE(has_f32_node(g, "/layer.1/*"));
+    EXPECT_FALSE(has_f32_node(g, "/layer.2/*"));
     EXPECT_THAT(f32_nodes(g, {"fc.[01].weight"}), ElementsAre("/layer.0/MatMul", "/layer.1/MatMul"));
     EXPECT_THAT(f32_nodes(g, {"h0"}), ElementsAre("/layer.0/MatMul", "/layer.1/MatMul"))
         << "the node that computes it, and its reader";

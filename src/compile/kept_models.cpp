@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/keyed_hash.h"
 #include "base/private_folder.h"
 #include "compile/measured_costs.h"
 #include "compile/planned_cost.h"
@@ -32,7 +35,7 @@ namespace {
 /// A model as the user gave it, its bytes, and how it is compiled from there.
 struct Source {
     double begun = now_ms();  ///< to be read
-    std::string hash;         ///< of the bytes
+    std::string hash;         ///< of the bytes; empty: they cannot be read twice
     bool file = false;        ///< they can be read again
     std::function<Compilation(const PipelineOptions&)> compile;
     std::function<bool()> unchanged;  ///< the bytes still have this hash
@@ -164,15 +167,23 @@ Compilation compile_or_load(const Source& source, PipelineOptions options) {
     return c;
 }
 
+std::string hash_text(const std::string& hash) {
+    return fmt::format("{:02x}",
+                       fmt::join(std::span(reinterpret_cast<const unsigned char*>(hash.data()), hash.size()), ""));
+}
+
+/// A model's file is read and hashed on all processors: at a second start that takes longer than all else.
+constexpr HashKey kNoKey{};
+
 /// Empty for a file that cannot be read twice: a pipe must not be opened here.
 std::string hash_of_file(const std::string& path) {
     std::error_code unknown;
     if (!std::filesystem::is_regular_file(path, unknown)) return {};
-    try {
-        return artifact::content_hash_of_file(path);
-    } catch (const RuntimeError&) {
-        return {};
-    }
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    struct stat status {};
+    if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return {};
+    const auto hash = pieces_hash_of_file(kNoKey, file.get(), 0, static_cast<uint64_t>(status.st_size));
+    return hash ? hash_text(*hash) : "";
 }
 
 /// `path` and whatever keeps it readable; `hash`: of its bytes.
@@ -193,7 +204,7 @@ std::shared_ptr<const Source> source_of(const std::string& path, const std::stri
 std::shared_ptr<const Source> source_of(const void* bytes, size_t size) {
     const std::string_view content(static_cast<const char*>(bytes), size);
     auto s = std::make_shared<Source>();
-    s->hash = artifact::content_hash(content);
+    s->hash = hash_text(pieces_hash(kNoKey, std::span(&content, 1)));
     s->compile = [bytes, size](const PipelineOptions& o) { return compile_model(bytes, size, o); };
     s->unchanged = [] { return true; };
     s->lasting = [content] {

@@ -14,6 +14,7 @@
 
 #include "artifact/model_file.h"
 #include "base/error.h"
+#include "compile/f32_nodes.h"
 #include "compile/kept_models.h"
 #include "ops/lowering.h"
 #include "provider/api.h"
@@ -233,7 +234,7 @@ struct Provider : Ep {
         return out;
     }
 
-    /// A region may lack dimensions of the whole model.
+    /// A region may lack dimensions and nodes of the whole model.
     PipelineOptions options_for(const Model& model) const {
         PipelineOptions o = settings.pipeline;
         o.compile.keep_objects = context.enabled;
@@ -243,6 +244,11 @@ struct Provider : Ep {
         };
         std::erase_if(o.compile.dims, is_missing);
         std::erase_if(o.compile.ranges, is_missing);
+        std::erase_if(o.compile.keep_f32, [&](const std::string& pattern) {
+            const bool missing = !has_f32_node(model.graph, pattern);
+            if (missing) log(kWarning, fmt::format("option keep_f32: '{}' matches no node of a region", pattern));
+            return missing;
+        });
         return o;
     }
 };

@@ -83,6 +83,11 @@ void set_dims(Settings& s, const std::string& value) {
     }
 }
 
+void set_keep_subnormals(Settings& s, const std::string& value) {
+    if (value != "0" && value != "1") refuse("keep_subnormals", value, "0 or 1");
+    s.pipeline.compile.keep_subnormals = value == "1";
+}
+
 void set_cache_folder(Settings& s, const std::string& value) {
     CompileOptions& c = s.pipeline.compile;
     c.calibrate = value != "none";
@@ -99,6 +104,8 @@ const std::map<std::string, Set>& all_options() {
         {"orchestrator", set_orchestrator},
         {"dims", set_dims},
         {"cache_folder", set_cache_folder},
+        {"keep_f32", [](Settings& s, const std::string& value) { s.pipeline.compile.keep_f32 = parts_of(value); }},
+        {"keep_subnormals", set_keep_subnormals},
         {"exclude", [](Settings& s, const std::string& value) { s.excluded = parts_of(value); }},
     };
     return all;

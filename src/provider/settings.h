@@ -19,7 +19,9 @@ struct Settings {
 ///     threads       "4": threads that the code is planned for, and at most used
 ///     numerics      "default", "strict" or "fast"
 ///     isa           "avx2", "avx512", ...: the instructions of EPContext models, which other CPUs can then load
-///     precision     "f32" or "bf16"
+///     precision     "f32", "f32-fast" or "bf16"
+///     keep_f32      "/lm_head/*;logits": products that stay in f32 whatever the precision, by names of nodes or tensors
+///     keep_subnormals "1": subnormal numbers are not rounded to 0
 ///     orchestrator  "greedy" or "optimal"
 ///     dims          "batch=1;seq=1..512:8,64": sizes and ranges of the model's dynamic dimensions
 ///     cache_folder  where compiled models are kept; "" (default): the command-line tool's folder; "none": nowhere

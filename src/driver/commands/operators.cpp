@@ -1,5 +1,6 @@
 // Operators of the command line: functions of ONNX files, and shared libraries.
 
+#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "driver/api_operator.h"
