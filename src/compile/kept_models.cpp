@@ -47,7 +47,7 @@ struct Source {
 bool may_be_kept(const PipelineOptions& o) {
     const CompileOptions& c = o.compile;
     const PassOptions& p = o.passes;
-    const bool measures = c.measure || c.scheduler == SchedulerKind::Search || c.optimal.profile != Profile::None ||
+    const bool measures = c.measure || searches(c.scheduler) || c.optimal.profile != Profile::None ||
                           (c.joint && c.joint->measure);
     const bool prints = p.print_before_all || p.print_after_all || !p.print_before.empty() || !p.print_after.empty();
     const bool more = o.reference || o.keep_rewritten || c.keep_refusals || c.keep_objects || !c.code || p.verify_each;

@@ -18,6 +18,8 @@
 #include "model/gpu_costs.h"
 #include "orchestrate/options.h"
 #include "runtime/thread_count.h"
+#include "schedule/dynamic/joint_schedules.h"
+#include "tune/local_model.h"
 
 namespace tilewright {
 
@@ -58,7 +60,7 @@ void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, int6
     if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy && !options.joint) return;
     s.estimates = true;
     MeasuringOptions measuring;
-    measuring.schedules = options.measure || s.kind == SchedulerKind::Search;
+    measuring.schedules = options.measure || searches(s.kind);
     const bool selects = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
     const bool tunes_layouts = options.layouts && options.joint && options.joint->measure;
     measuring.kernels = selects || tunes_layouts;
@@ -146,6 +148,19 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     o.scheduling.residual = options.residual;
     choose_scheduler(o, options, weight_bytes);
     return o;
+}
+
+void search_jointly(Scheduling& how, const std::vector<SizeSample>& samples, const CompileOptions& options) {
+    if (how.kind != SchedulerKind::DietCode || samples.size() < 2) return;
+    const auto report = [note = options.note](const std::string& kernel, const dynamic::JointResult& r) {
+        if (!note) return;
+        note(
+            fmt::format("{}: {} micro-kernels of {} for {} samples of sizes, mean loss {:.1f} %, worst {:.1f} %; "
+                        "{} measurements, {} left out, predictions off by {:.0f} %; {}",
+                        kernel, r.cover.ways.size(), r.kernels, r.chosen.size(), 100 * r.cover.mean_loss,
+                        100 * r.cover.worst_loss, r.pairs, r.skipped, 100 * (r.error - 1), r.ended));
+    };
+    how.joint = std::make_shared<dynamic::JointSchedules>(samples, options.joint_search, make_local_model, report);
 }
 
 }  // namespace tilewright

@@ -120,7 +120,7 @@ LowerOptions lowering_options(const CompileOptions& options) {
 /// How kernels are scheduled while rewrites are evaluated: as in the plan, but that nothing is measured, and everything
 /// estimated.
 OrchestrateOptions evaluation_options(CompileOptions options) {
-    if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
+    if (options.measure || searches(options.scheduler)) options.scheduler = SchedulerKind::Auto;
     options.measure = options.keep_refusals = false;
     options.joint.reset();
     OrchestrateOptions o = orchestrate_options(options);
@@ -131,7 +131,7 @@ OrchestrateOptions evaluation_options(CompileOptions options) {
 /// Whether kernels that are scheduled to evaluate rewrites are those of the plan.
 bool evaluated_as_planned(const CompileOptions& options) {
     const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
-    return !options.measure && !options.joint && !profiles && options.scheduler != SchedulerKind::Search &&
+    return !options.measure && !options.joint && !profiles && !searches(options.scheduler) &&
            orchestrate_options(options).scheduling.estimates;
 }
 
@@ -243,6 +243,7 @@ void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateO
         if (!c.gpu && c.tuned) use_tuned_schedules(s, c);
     }
     if (s.planning.without.layouts_first) s.planning.layouts = false;  // `assign_layouts` applies them
+    search_jointly(s.planning.scheduling, s.samples, c);
     s.schedules = schedules_of(s.planning);
     s.scheduled_before_ms = s.schedules->spent_ms();
     // Bodies stay as they are from here on: passes that remove dead code find none in them.

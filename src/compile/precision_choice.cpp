@@ -111,7 +111,7 @@ class Chooser {
         if (precision == Precision::F32) how.bf16_terms = bf16_terms_in_f32();
         how.scheduling.estimates = true;
         how.scheduling.costs = nullptr;
-        if (how.scheduling.kind == SchedulerKind::Search) how.scheduling.kind = SchedulerKind::Auto;
+        if (searches(how.scheduling.kind)) how.scheduling.kind = SchedulerKind::Auto;
         if (!schedules_) schedules_ = std::make_shared<Schedules>(how.scheduling, how.kept);
         how.schedules = schedules_;
         KernelSet kernels;
@@ -172,7 +172,7 @@ class Chooser {
         o.code = true;
         o.joint.reset();
         o.optimal.profile = Profile::None;
-        if (o.scheduler == SchedulerKind::Search) o.scheduler = SchedulerKind::Auto;
+        if (searches(o.scheduler)) o.scheduler = SchedulerKind::Auto;
         const auto model = compile_program(std::move(program), o);
         if (inputs_.empty()) {
             if (options_.inputs) inputs_ = options_.inputs(model->inputs());

@@ -137,7 +137,7 @@ void keep_faster_plan(CompiledModel::Impl& model, Program program, const Compile
     without.joint.reset();
     without.optimal.profile = Profile::None;
     without.schedules = nullptr;
-    if (without.scheduler == SchedulerKind::Search) without.scheduler = SchedulerKind::Auto;
+    if (searches(without.scheduler)) without.scheduler = SchedulerKind::Auto;
     KernelSet kernels;
     Plan plan = plan_program(std::move(program), kernels, orchestrate_options(without));
     const std::string by_estimates = print(plan, kernels), by_measurements = print(model.plan, model.sources->kernels);

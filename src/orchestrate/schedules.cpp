@@ -126,7 +126,7 @@ Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept, std:
       tuned_(std::move(tuned)),
       watch_(std::move(watch)) {
     // A GPU's schedules take too little time to be kept. Without the build's id their origin is unknown.
-    if (!how_.estimates || how_.target.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
+    if (!how_.estimates || how_.target.gpu || searches(how_.kind) || build_id().empty()) kept_ = nullptr;
     if (kept_) key_prefix_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
 }
 

@@ -13,7 +13,9 @@
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
 #include "schedule/default/decoded_panels.h"
+#include "schedule/dynamic/joint_schedules.h"
 #include "schedule/search_annotations.h"
+#include "schedule/spaces.h"
 #include "tile/walk.h"
 
 namespace tilewright {
@@ -21,10 +23,10 @@ namespace tilewright {
 namespace {
 
 constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
-    {SchedulerKind::Default, "default"}, {SchedulerKind::Tree, "tree"},
-    {SchedulerKind::Gensor, "gensor"},   {SchedulerKind::GensorPlain, "gensor-plain"},
-    {SchedulerKind::Mcfuser, "mcfuser"}, {SchedulerKind::Search, "search"},
-    {SchedulerKind::Auto, "auto"},
+    {SchedulerKind::Default, "default"},   {SchedulerKind::Tree, "tree"},
+    {SchedulerKind::Gensor, "gensor"},     {SchedulerKind::GensorPlain, "gensor-plain"},
+    {SchedulerKind::Mcfuser, "mcfuser"},   {SchedulerKind::Search, "search"},
+    {SchedulerKind::DietCode, "dietcode"}, {SchedulerKind::Auto, "auto"},
 };
 
 /// Maximum number of a chain's axes: with more (chains of convolutions) there are too many loop orders to search.
@@ -176,15 +178,6 @@ std::vector<construct::Problem> problems(const Program& stages, const Scheduling
 
 }  // namespace
 
-namespace {
-
-/// The default schedule of a kernel, whose stages have contiguous axes merged, and the spaces in which another one is
-/// constructed; none where that is not possible or cannot gain.
-struct Spaces {
-    TileProgram initial;
-    std::vector<construct::Problem> all;
-};
-
 Spaces spaces_of(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes, const Scheduling& how) {
     if (auto panels = decoded_panels(stages, how.target)) return {std::move(*panels), {}};
     Spaces out;
@@ -208,6 +201,8 @@ Spaces spaces_of(Program stages, const IndexVector<PrimitiveId, std::vector<size
     if (!out.all.empty() && !(out.all[0].micro.vector_axis || out.all[0].micro.matrix)) out.all.clear();
     return out;
 }
+
+namespace {
 
 TileProgram make_tiles(Program given, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                        const Scheduling& how) {
@@ -252,6 +247,13 @@ TileProgram make_tiles(Program given, const IndexVector<PrimitiveId, std::vector
 
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how) {
+    if (how.kind == SchedulerKind::DietCode) {
+        if (how.joint && how.measures())
+            if (auto found = how.joint->schedule(stages, row_axes, how)) return *std::move(found);
+        Scheduling searching = how;
+        searching.kind = SchedulerKind::Search;
+        return make_schedule(std::move(stages), row_axes, searching);
+    }
     return with_annotations(make_tiles(std::move(stages), row_axes, how), how);
 }
 

@@ -14,6 +14,10 @@
 
 namespace tilewright {
 
+namespace dynamic {
+class JointSchedules;
+}
+
 enum class SchedulerKind : uint8_t {
     Default,      ///< the default heuristic: tiles from the shapes
     Tree,         ///< construction along a tree, as in Roller (schedule/construct)
@@ -21,8 +25,11 @@ enum class SchedulerKind : uint8_t {
     GensorPlain,  ///< the same without virtual threads
     Mcfuser,      ///< GEMM chains as one kernel (schedule/chain), other kernels by the default heuristic
     Search,       ///< measures many states of Gensor's space, and of MCFuser's for chains
+    DietCode,     ///< measures micro-kernels for all samples of dynamic sizes together; fixed sizes as Search
     Auto,         ///< the default or Gensor's schedule, whichever has the lower estimate; chains where they gain
 };
+/// Whether the scheduler measures schedules of itself.
+constexpr bool searches(SchedulerKind kind) { return kind == SchedulerKind::Search || kind == SchedulerKind::DietCode; }
 std::string_view to_string(SchedulerKind kind);
 std::optional<SchedulerKind> scheduler_from_string(std::string_view name);
 
@@ -39,13 +46,14 @@ struct Scheduling {
     uint64_t seed = 1;
     /// Search requires costs that measure schedules. Chains measure their best eight if possible. Null: estimates.
     std::shared_ptr<const KernelCosts> costs;
-    int trials = 1000;  ///< of Search
+    int trials = 1000;  ///< of Search and DietCode
+    /// Of DietCode: what it has found for the model's samples of dynamic sizes. Null: as Search.
+    std::shared_ptr<dynamic::JointSchedules> joint;
 
     bool estimated() const { return estimates || target.gpu.has_value(); }
     bool constructs() const { return kind != SchedulerKind::Default && estimated(); }
     bool chains() const {
-        return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Search || kind == SchedulerKind::Auto) &&
-               estimated();
+        return (kind == SchedulerKind::Mcfuser || searches(kind) || kind == SchedulerKind::Auto) && estimated();
     }
     /// Whether schedules are measured now.
     bool measures() const { return costs && costs->measures_schedules(); }

@@ -23,7 +23,7 @@ namespace {
 
 constexpr SchedulerKind kKinds[] = {SchedulerKind::Default,     SchedulerKind::Tree,    SchedulerKind::Gensor,
                                     SchedulerKind::GensorPlain, SchedulerKind::Mcfuser, SchedulerKind::Search,
-                                    SchedulerKind::Auto};
+                                    SchedulerKind::DietCode,    SchedulerKind::Auto};
 
 Scheduling scheduling(SchedulerKind kind, int threads = 1) {
     Scheduling how;

@@ -43,6 +43,8 @@ constexpr SchedulerName kSchedulers[] = {
     {SchedulerKind::Mcfuser, "GEMM chains as one kernel, all else by the default heuristic"},
     {SchedulerKind::Search,
      "the best of --trials measured states of gensor's space, of mcfuser's for chains, then of its annotations"},
+    {SchedulerKind::DietCode,
+     "kernels of dynamic sizes: the best of --trials measured micro-kernels for all samples together; others: search"},
     {SchedulerKind::Auto, "for each kernel the scheduler with the best estimate"},
 };
 
@@ -57,7 +59,7 @@ void SchedulerOptions::apply(CompileOptions& o) const {
         o.joint->measure = layout_seconds > 0 && !tuned;
         o.joint->measure_seconds = layout_seconds;
     }
-    if (tuned && (measure || o.scheduler == SchedulerKind::Search))
+    if (tuned && (measure || searches(o.scheduler)))
         throw CLI::ValidationError("--tuned", "it measures nothing: leave out --measure and --scheduler search");
     if (tuned && o.orchestrator == Orchestrator::Optimal)
         throw CLI::ValidationError("--tuned", "plans of greedy orchestration are tuned: leave out --orchestrate");
@@ -347,8 +349,7 @@ std::string code_folder(const ModelOptions& o) {
 }
 
 void plan_for_file(CompileOptions& o, const std::string& target_file) {
-    if (o.measure || o.scheduler == SchedulerKind::Search || o.optimal.profile != Profile::None ||
-        (o.joint && o.joint->measure))
+    if (o.measure || searches(o.scheduler) || o.optimal.profile != Profile::None || (o.joint && o.joint->measure))
         throw CLI::ValidationError("--target-file", "kernels of another machine cannot be measured on this one");
     o.machine = target_from_json(read_file(target_file));
 }

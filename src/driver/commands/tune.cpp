@@ -26,8 +26,8 @@ void refuse_what_cannot_be_tuned(const TuneCommand& o) {
     const auto refuse = [](const char* option, const char* why) { throw CLI::ValidationError(option, why); };
     if (artifact::is_model_file(o.model.model)) refuse("tune", "the model is compiled already: give the ONNX file");
     const SchedulerOptions& s = o.model.scheduler;
-    if (s.measure || !s.profile.empty() || s.scheduler == to_string(SchedulerKind::Search))
-        refuse("tune", "it measures by itself: leave out --measure, --profile and --scheduler search");
+    if (s.measure || !s.profile.empty() || searches(scheduler_from_string(s.scheduler).value()))
+        refuse("tune", "it measures by itself: leave out --measure, --profile and this --scheduler");
     if (s.orchestrate != "greedy") refuse("--orchestrate", "plans of greedy orchestration are tuned");
     if (!o.model.target_file.empty())
         refuse("--target-file", "kernels of another machine cannot be measured on this one");

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "orchestrate/dynamic/cover.h"
+#include "schedule/dynamic/cover.h"
 #include "program/plan.h"
 #include "program/sizes.h"
 #include "tile/tile.h"

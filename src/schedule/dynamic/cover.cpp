@@ -1,4 +1,4 @@
-#include "orchestrate/dynamic/cover.h"
+#include "schedule/dynamic/cover.h"
 
 #include <algorithm>
 #include <limits>
