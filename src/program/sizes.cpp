@@ -166,6 +166,9 @@ std::vector<SizeSample> size_samples(const Program& program, const std::map<std:
                                      size_t most) {
     const std::vector<Var> symbols = input_symbols(program);
     if (symbols.empty()) return {};
+    if (symbols.size() == 1)
+        if (const auto declared = ranges.find(var_name(symbols[0])); declared != ranges.end())
+            most = std::max(most, std::min(declared->second.samples.size(), kMostDeclared));
     std::vector<std::vector<DimRange::Sample>> of;
     size_t all = 1;
     for (const Var v : symbols) {

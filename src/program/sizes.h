@@ -47,6 +47,8 @@ struct SizeSample {
 /// and 1,024, or 1 and 8 for a dimension that is a batch.
 std::vector<DimRange::Sample> default_samples(const DimRange& range, bool batch);
 
+/// The number of samples that a user may declare of a program's only symbol, whatever `most` is.
+inline constexpr size_t kMostDeclared = 16;
 /// Combinations of the samples of all symbols that are dimensions of the program's inputs, at most `most`: all of them,
 /// or else those that differ from the heaviest in one symbol, and the least and the largest of all. A symbol that is
 /// nothing but the first dimension of inputs is a batch.

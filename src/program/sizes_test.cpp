@@ -79,6 +79,15 @@ TEST(Samples, OfSeveralSymbolsAreCombinedWithinTheLimit) {
     EXPECT_EQ(few[1].sizes, (Bindings{{batch, 1}, {seq, 1}}));
 }
 
+TEST(Samples, OfASingleSymbolAreAllThatAreDeclared) {
+    Program p;
+    Builder b(p);
+    b.set_outputs({b.input("x", DType::F32, {symbol("seq"), 8})});
+    const auto sizes = [&](const char* range) { return size_samples(p, {{"seq", parse_dim_range(range)}}, 3).size(); };
+    EXPECT_EQ(sizes("1..64:1,2,4,8,16"), 5u);
+    EXPECT_EQ(sizes("1..64:1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18"), kMostDeclared);
+}
+
 TEST(Samples, OfADecoderAreTokensBehindRowsAndPrompts) {
     Program p = parse_program(
         "program t {\n  input ids: i64[$batch, $seq]\n  input mask: i64[$batch, $total]\n"

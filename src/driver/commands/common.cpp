@@ -80,6 +80,7 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     o.provider = provider(o.optimal.profile != Profile::None && o.orchestrator == Orchestrator::Optimal);
     o.database = database;
     o.trials = trials;
+    o.joint_search.published = joint_search == "published";
 }
 
 std::shared_ptr<const cpu::KernelProvider> SchedulerOptions::provider(bool measured) const {
@@ -109,6 +110,20 @@ void add_orchestrate_option(CLI::App& command, std::string& orchestrate) {
                     "which primitives share a kernel: greedy, or optimal by a binary program (" + orchestrate + ")")
         ->check(CLI::IsMember({"greedy", "optimal"}));
 }
+
+namespace {
+
+void add_search_options(CLI::App& command, SchedulerOptions& o) {
+    command.add_option("--trials", o.trials, "candidates of --scheduler search or dietcode for each kernel (1000)")
+        ->check(CLI::Range(1, 1000000));
+    command
+        .add_option("--joint-search", o.joint_search,
+                    "of --scheduler dietcode: relative to estimates and to the fastest known, measuring only what can "
+                    "change the choice; or as published (relative)")
+        ->check(CLI::IsMember({"relative", "published"}));
+}
+
+}  // namespace
 
 void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     std::vector<std::string> names;
@@ -184,8 +199,7 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
                                 o.blp_seconds))
         ->check(CLI::Range(0.0, 86400.0));
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
-    command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
-        ->check(CLI::Range(1, 1000000));
+    add_search_options(command, o);
 }
 
 std::string scheduler_help() {

@@ -32,6 +32,7 @@ struct SchedulerOptions {
            most_sets = OptimalOptions().most_sets, most_outputs = OptimalOptions().most_outputs;
     double blp_seconds = OptimalOptions().seconds;
     std::string blp = "strong";
+    std::string joint_search = "relative";
     int trials = 1000;
     /// Throws CLI::ValidationError if --profile is given without a reason to measure, or --libraries without measuring;
     /// RuntimeError if a requested library is missing.
