@@ -167,6 +167,9 @@ TEST_F(ModelFile, ThatIsDamagedIsRefused) {
         wrong[at] = static_cast<char>(wrong[at] ^ 4);
         EXPECT_NE(refusal_of(written("flipped.so", wrong)), "loaded") << "byte " << at;
     }
+    std::string earlier = bytes;
+    earlier.back() = '\0';
+    EXPECT_THAT(refusal_of(written("earlier.so", earlier)), HasSubstr("has version 0"));
     EXPECT_THAT(refusal_of(written("cut.so", bytes.substr(0, bytes.size() - 1))), HasSubstr("cut off"));
     std::string wrong = bytes;
     wrong[bytes.size() / 2] = static_cast<char>(wrong[bytes.size() / 2] ^ 1);

@@ -12,7 +12,6 @@
 #include "artifact/model_reader.h"
 #include "artifact/model_trailer.h"
 #include "base/error.h"
-#include "base/keyed_hash.h"
 #include "base/mapped_file.h"
 #include "opaque/custom.h"
 #include "runtime/arena.h"
@@ -116,11 +115,17 @@ ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes, const Read
 
 void check_trailer(std::string_view bytes, const std::string& path) {
     if (bytes.substr(0, 4) != "\177ELF") model_error("'{}' is no compiled model", path);
-    if (bytes.size() < kTrailerBytes || bytes.substr(bytes.size() - kTrailerMagic.size()) != kTrailerMagic)
+    const std::string_view magic = bytes.substr(bytes.size() - std::min(bytes.size(), kTrailerMagic.size()));
+    constexpr size_t kVersionAt = kTrailerMagic.size() - 1;
+    if (magic != kTrailerMagic && magic.substr(0, kVersionAt) == kTrailerMagic.substr(0, kVersionAt))
+        throw ModelError(fmt::format("'{}' has version {} of the end of compiled models, and this build reads {}", path,
+                                     magic[kVersionAt] - '\0', kTrailerMagic[kVersionAt] - '\0'),
+                         "compile the model again");
+    if (bytes.size() < kTrailerBytes || magic != kTrailerMagic)
         throw ModelError(fmt::format("'{}' is no compiled model, or is cut off: its last bytes are missing", path),
                          "`tilewright compile` makes such files; strip and similar tools damage them");
     const std::string_view object = bytes.substr(0, bytes.size() - kTrailerBytes);
-    if (plain_hash(object) != bytes.substr(object.size(), kFileHashBytes))
+    if (hash_of_object(object) != bytes.substr(object.size(), kFileHashBytes))
         model_error("'{}' is damaged: its content does not have the hash at its end", path);
 }
 
