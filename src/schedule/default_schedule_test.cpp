@@ -551,6 +551,19 @@ TEST(DefaultSchedule, of_planes_written_channels_last_finishes_rows_in_one_task)
     EXPECT_NE(scalars.find("order [s1 s2 s0]"), std::string::npos) << scalars;
 }
 
+/// Channels are the first axis and lie last: not all pixels of a vector of channels, which are a pixel's size apart.
+TEST(DefaultSchedule, of_elementwise_stages_writes_results_in_their_order_in_memory) {
+    const std::string text = print(default_schedule(parse_program(R"TW(program scaled {
+  input x: f32[128, 64, 256]
+  input s: f32[256]
+  y: f32[64, 32, 256] = [256, 64, 32] -> [i1, i2, i0] mul(@0, @1) where @0 = x[2*i1, 2*i2, i0], @1 = s[i0]
+  output y
+})TW"),
+                                                    target_with({.lanes = 8})));
+    EXPECT_NE(text.find("vector s0"), std::string::npos) << text;
+    EXPECT_NE(text.find("order [s1 s2 s0]"), std::string::npos) << text;
+}
+
 TEST(DefaultSchedule, of_values_that_are_used_twice_looks_at_each_once) {
     Program p = parse_program(R"TW(program power {
   input x: f32[64]

@@ -95,6 +95,23 @@ void order_scattered(const OperandWalks& w, StageChoice& choice) {
     if (outer != order.end() && *outer != vector) choice.shared = *outer;
 }
 
+/// Elementwise stages whose results are contiguous along the vectors write them in their order in memory: axes are in
+/// the order of the operator, and its layout may be another one.
+///     Resize to 128 x 128 x 256, channels last: vector by vector of each pixel, not all pixels of a vector
+void order_elementwise(const OperandWalks& w, StageChoice& choice) {
+    const std::optional<size_t> vector = choice.micro.vector_axis;
+    if (w.target.gpu || w.e.reducer != Reducer::None || choice.transposed || choice.strip) return;
+    if (!vector || *vector >= w.e.spatial || !w.result().unit(*vector)) return;
+    std::vector<int64_t> strides;
+    for (size_t a = 0; a < w.e.spatial; ++a) {
+        const std::optional<Expr>& s = w.result().strides[a];
+        if (!s) return;
+        strides.push_back(std::abs(assumed_value(*s, w.stages.assumed)));
+    }
+    std::stable_sort(choice.micro.order.begin(), choice.micro.order.end(),
+                     [&](size_t a, size_t b) { return a != *vector && (b == *vector || strides[a] > strides[b]); });
+}
+
 bool contains(const std::vector<size_t>& axes, size_t a) {
     return std::find(axes.begin(), axes.end(), a) != axes.end();
 }
@@ -193,6 +210,7 @@ void choose_loop_order(const OperandWalks& w, StageChoice& choice) {
     }
     order_windows(w, choice);
     order_scattered(w, choice);
+    order_elementwise(w, choice);
     if (const auto strides = copied_strides(w, vector))
         std::stable_sort(micro.order.begin(), micro.order.end(), [&](size_t a, size_t b) {
             return a != *vector && (b == *vector || (*strides)[a] > (*strides)[b]);
