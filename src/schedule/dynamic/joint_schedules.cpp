@@ -64,7 +64,7 @@ JointSchedules::Schedules JointSchedules::search(const Program& stages,
     };
     const std::unique_ptr<LocalModel> model = make_model_();
     JointResult result = joint_search(instances, how.target, options, *model, estimate, measure);
-    if (report_) report_(stages.name, result);
+    if (report_) report_(stages.name.empty() ? stages.values[stages.outputs.at(0)].name : stages.name, result);
     Schedules out;
     for (size_t i = 0; i < instances.size(); ++i) {
         auto& chosen = result.chosen[i];

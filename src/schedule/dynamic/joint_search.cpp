@@ -416,7 +416,7 @@ class JointSearch {
 
     void finish() {
         out_.states = scored_.size();
-        out_.error = predictions_ == 0 ? 0 : std::exp(std::sqrt(squares_ / static_cast<double>(predictions_)));
+        out_.error = predictions_ == 0 ? 1 : std::exp(std::sqrt(squares_ / static_cast<double>(predictions_)));
         out_.cover = choose();
         for (size_t i = 0; i < all_.size(); ++i) {
             JointResult::Chosen chosen{0, all_[i].rule, -1, false};

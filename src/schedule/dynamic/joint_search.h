@@ -57,8 +57,9 @@ struct JointResult {
     size_t kernels = 0;  ///< of these, different micro-kernels
     size_t states = 0;   ///< different states that were scored
     size_t skipped = 0;  ///< pairs that could not change the cover
-    double error = 0;    ///< geometric: of predictions of pairs before they were measured, the first batch aside
-    std::string ended;   ///< why
+    double error =
+        0;  ///< geometric: of predictions of pairs before they were measured, the first batch aside; 1 without any
+    std::string ended;  ///< why
 };
 
 /// Seconds of schedules of the same stages, at their assumed sizes; negative where one cannot run. Nothing once no more
