@@ -140,6 +140,13 @@ paper-alt: tool
 	@$(PYTHON) bench/ops.py bench/ops/alt.txt --schedulers auto --layouts joint rule none --threads $(THREADS) \
 	    --peers onnxruntime --json build/bench/alt.jsonl
 
+## paper-dietcode: DietCode's figures 15 to 19: one search for all sizes, a search for each, and the default plan; PYTHON has
+## numpy, onnx and onnxruntime
+.PHONY: paper-dietcode
+paper-dietcode: build
+	@mkdir -p build/bench
+	@PYTHONPATH=build/python $(PYTHON) bench/dietcode.py --each --form relative published --json build/bench/dietcode.json
+
 ## charts: draw docs/charts/ from the kept results in bench/results/
 .PHONY: charts
 charts:
