@@ -140,8 +140,7 @@ paper-alt: tool
 	@$(PYTHON) bench/ops.py bench/ops/alt.txt --schedulers auto --layouts joint rule none --threads $(THREADS) \
 	    --peers onnxruntime --json build/bench/alt.jsonl
 
-## paper-dietcode: DietCode's figures 15 to 19: one search for all sizes, a search for each, and the default plan; PYTHON has
-## numpy, onnx and onnxruntime
+## paper-dietcode: DietCode's figures 15 to 19: one search for all sizes, one for each, and the default plan
 .PHONY: paper-dietcode
 paper-dietcode: build
 	@mkdir -p build/bench
