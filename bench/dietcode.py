@@ -29,8 +29,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from suite import onnx_runtime, times
 
-ROUNDS, SECONDS = 9, 0.05
+SECONDS = 0.5
 
 
 def model(nodes, inputs, output, constants):
@@ -72,7 +73,7 @@ WORKLOADS = {"tokens": tokens, "hidden": hidden, "batch": batch}
 
 
 def compiled(o, path, dims, options):
-    """A session, the seconds of its compilation, and the notes of the search."""
+    """A function of the inputs, the seconds of its compilation, and the notes of the search."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "model.so")
         command = [o.tool, "compile", path, "-o", out, "--threads", str(o.threads), "--no-code-cache", *options]
@@ -85,32 +86,8 @@ def compiled(o, path, dims, options):
             sys.exit(f"{' '.join(command)}\n{done.stderr}")
         seconds = time.perf_counter() - begin
         notes = [line for line in done.stderr.splitlines() if "micro-kernels" in line]
-        return tw.load(out, threads=o.threads, copy_weights=True), seconds, notes
-
-
-def onnx_runtime(path, threads):
-    try:
-        import onnxruntime as ort
-    except ImportError:
-        return None
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def medians(sessions, feeds):
-    """Seconds of a run of each, in turns."""
-    times = {name: [] for name in sessions}
-    for _ in range(ROUNDS):
-        for name, session in sessions.items():
-            session.run(None, feeds)
-            block, end = [], time.perf_counter() + SECONDS
-            while not block or time.perf_counter() < end:
-                begin = time.perf_counter()
-                session.run(None, feeds)
-                block.append(time.perf_counter() - begin)
-            times[name].append(statistics.median(block))
-    return {name: statistics.median(t) for name, t in times.items()}
+        session = tw.load(out, threads=o.threads, copy_weights=True)
+        return lambda feeds: session.run(None, feeds), seconds, notes
 
 
 def compare(o, name, folder):
@@ -119,6 +96,7 @@ def compare(o, name, folder):
     onnx.save(proto, path)
     dims = {n: f"{min(sizes)}..{max(sizes)}:{','.join(map(str, sizes))}" for n, sizes in ranges.items()}
     trials = ["--trials", str(o.trials)]
+    inputs = {i.name: [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in proto.graph.input}
     every = {}
     for form in o.form:
         session, seconds, notes = compiled(o, path, dims, ["--scheduler", "dietcode", "--joint-search", form, *trials])
@@ -126,9 +104,7 @@ def compare(o, name, folder):
         print(f"{name}: one joint search, {form}: {seconds:.1f} s", *notes, sep="\n  ", flush=True)
     every["default"], seconds, _ = compiled(o, path, dims, [])
     print(f"{name}: by estimates: {seconds:.1f} s", flush=True)
-    peer = onnx_runtime(path, o.threads)
-    if peer:
-        every["onnxruntime"] = peer
+    every["onnxruntime"] = onnx_runtime(path, o.threads)
     rows, alone_seconds = [], 0.0
     print(f"{'sizes':20}" + "".join(f"{n[:12]:>13}" for n in every) + ("  each size" if o.each else "") + "   GFLOP/s")
     for shape in shapes:
@@ -136,9 +112,8 @@ def compare(o, name, folder):
         if o.each:
             sessions["each"], seconds, _ = compiled(o, path, shape, ["--scheduler", "search", *trials])
             alone_seconds += seconds
-        declared = next(iter(every.values())).get_inputs()
-        feeds = {i.name: values(*[shape.get(d, d) for d in i.shape]) for i in declared}
-        t = medians(sessions, feeds)
+        feeds = {n: values(*[shape.get(d, d) for d in sizes]) for n, sizes in inputs.items()}
+        t = dict(zip(sessions, times([lambda f=f: f(feeds) for f in sessions.values()], SECONDS)))
         rows.append({"shape": shape, **t})
         text = "x".join(map(str, shape.values()))
         print(f"{text:20}" + "".join(f"{gflop(shape) / t[n]:13.1f}" for n in sessions), flush=True)

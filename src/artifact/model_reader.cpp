@@ -12,6 +12,7 @@
 #include "artifact/model_reader.h"
 #include "artifact/model_trailer.h"
 #include "base/error.h"
+#include "base/keyed_hash.h"
 #include "base/mapped_file.h"
 #include "opaque/custom.h"
 #include "runtime/arena.h"
@@ -125,7 +126,7 @@ void check_trailer(std::string_view bytes, const std::string& path) {
         throw ModelError(fmt::format("'{}' is no compiled model, or is cut off: its last bytes are missing", path),
                          "`tilewright compile` makes such files; strip and similar tools damage them");
     const std::string_view object = bytes.substr(0, bytes.size() - kTrailerBytes);
-    if (hash_of_object(object) != bytes.substr(object.size(), kFileHashBytes))
+    if (pieces_hash(object) != bytes.substr(object.size(), kFileHashBytes))
         model_error("'{}' is damaged: its content does not have the hash at its end", path);
 }
 

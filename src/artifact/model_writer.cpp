@@ -8,6 +8,7 @@
 #include "artifact/model_trailer.h"
 #include "backend/cpu/shared_object.h"
 #include "base/error.h"
+#include "base/keyed_hash.h"
 #include "base/mapped_file.h"
 
 namespace tilewright::artifact {
@@ -89,7 +90,7 @@ void write_whole(const std::string& path, const std::function<void(const std::st
 std::string model_file_bytes(const Compilations& models, const ModelOrigin& origin) {
     const Parts parts(models, origin);
     std::string bytes = cpu::linked_shared_object(parts.object);
-    return bytes.append(hash_of_object(bytes)).append(kTrailerMagic);
+    return bytes.append(pieces_hash(bytes)).append(kTrailerMagic);
 }
 
 ModelObject write_model_object(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin) {
@@ -104,7 +105,7 @@ ModelFileInfo write_model_file(const Compilations& models, const ModelOrigin& or
     const Parts parts(models, origin);
     write_whole(path, [&](const std::string& part) {
         cpu::link_shared_object(parts.object, part);
-        const std::string hash = hash_of_object(MappedFile(part).bytes());
+        const std::string hash = pieces_hash(MappedFile(part).bytes());
         std::ofstream file(part, std::ios::binary | std::ios::app);
         file << hash << kTrailerMagic;
         file.close();

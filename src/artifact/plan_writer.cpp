@@ -36,19 +36,11 @@ uint64_t WeightsWriter::place(const Tensor& t) {
     return it->second;
 }
 
-namespace {
+namespace {}  // namespace
 
-std::string digits_of(const std::string& bytes) {
-    std::string s;
-    for (const char c : bytes) s += fmt::format("{:02x}", static_cast<unsigned char>(c));
-    return s;
-}
+std::string content_hash(std::string_view bytes) { return hex_digits(plain_hash(bytes)); }
 
-}  // namespace
-
-std::string content_hash(std::string_view bytes) { return digits_of(plain_hash(bytes)); }
-
-std::string content_hash_of_file(const std::string& path) { return digits_of(plain_hash_of_file(path)); }
+std::string content_hash_of_file(const std::string& path) { return hex_digits(plain_hash_of_file(path)); }
 
 PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin, WeightsWriter& weights,
                     bool include_fallback) {

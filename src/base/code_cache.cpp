@@ -166,9 +166,7 @@ const PrivateFolder* CodeCache::folder(bool make) const {
 
 std::string CodeCache::name_of(std::string_view made_of, std::string_view suffix) const {
     const std::string hash = keyed_hash(key_, {"name\n", made_of});
-    std::string name;
-    for (size_t k = 0; k < kNameDigits / 2; ++k) name += fmt::format("{:02x}", static_cast<unsigned char>(hash[k]));
-    return name.append(suffix);
+    return hex_digits(hash).substr(0, kNameDigits).append(suffix);
 }
 
 std::optional<std::string> CodeCache::find(std::string_view made_of) const {

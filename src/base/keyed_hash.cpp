@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -19,11 +20,24 @@ namespace tilewright {
 
 namespace {
 
+[[noreturn]] void cannot_read(const std::string& path) { throw RuntimeError(fmt::format("cannot read '{}'", path)); }
+
 std::string digest(llvm_blake3_hasher& hasher, std::span<const std::string_view> parts) {
     for (const std::string_view part : parts) llvm_blake3_hasher_update(&hasher, part.data(), part.size());
     std::array<uint8_t, LLVM_BLAKE3_OUT_LEN> out{};
     llvm_blake3_hasher_finalize(&hasher, out.data(), out.size());
     return {reinterpret_cast<const char*>(out.data()), out.size()};
+}
+
+constexpr HashKey kNoKey{};
+
+/// A file to be hashed, and its size.
+std::pair<Descriptor, uint64_t> opened(const std::string& path) {
+    Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    struct stat status {};
+    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
+        cannot_read(path);
+    return {std::move(file), static_cast<uint64_t>(status.st_size)};
 }
 
 uint64_t pieces_of(uint64_t bytes) { return (bytes + kHashPieceBytes - 1) / kHashPieceBytes; }
@@ -62,10 +76,7 @@ std::string plain_hash(std::string_view bytes) {
 
 std::string plain_hash_of_file(const std::string& path) {
     constexpr size_t kPiece = 1 << 20;
-    const auto refuse = [&] { throw RuntimeError(fmt::format("cannot read '{}'", path)); };
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) refuse();
+    const auto [file, size] = opened(path);
     llvm_blake3_hasher hasher;
     llvm_blake3_hasher_init(&hasher);
     std::vector<char> piece(kPiece);
@@ -75,7 +86,7 @@ std::string plain_hash_of_file(const std::string& path) {
         if (n > 0)
             llvm_blake3_hasher_update(&hasher, piece.data(), static_cast<size_t>(n));
         else if (errno != EINTR)
-            refuse();
+            cannot_read(path);
     }
 }
 
@@ -114,6 +125,21 @@ std::optional<std::string> pieces_hash_of_file(const HashKey& key, int file, uin
         hashes[k] = digest(hasher, {});
     });
     return failed ? std::nullopt : std::optional(hash_of_hashes(key, hashes));
+}
+
+std::string pieces_hash(std::string_view bytes) { return pieces_hash(kNoKey, std::span(&bytes, 1)); }
+
+std::string pieces_hash_of_file(const std::string& path) {
+    const auto [file, size] = opened(path);
+    const auto hash = pieces_hash_of_file(kNoKey, file.get(), 0, size);
+    if (!hash) cannot_read(path);
+    return *hash;
+}
+
+std::string hex_digits(std::string_view bytes) {
+    std::string out;
+    for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+    return out;
 }
 
 }  // namespace tilewright

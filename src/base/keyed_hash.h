@@ -25,6 +25,9 @@ std::string plain_hash(std::string_view bytes);
 /// cannot be read.
 std::string plain_hash_of_file(const std::string& path);
 
+/// Two hexadecimal digits a byte.
+std::string hex_digits(std::string_view bytes);
+
 /// For large contents: the keyed hash of the keyed hashes of all pieces of this many bytes, computed on all processors.
 inline constexpr uint64_t kHashPieceBytes = uint64_t{4} << 20;
 std::string pieces_hash(const HashKey& key, std::span<const std::string_view> parts);
@@ -32,5 +35,9 @@ std::string pieces_hash(const HashKey& key, std::span<const std::string_view> pa
 /// they cannot be read.
 std::optional<std::string> pieces_hash_of_file(const HashKey& key, int file, uint64_t at, uint64_t bytes,
                                                std::byte* to = nullptr);
+/// The same without a key.
+std::string pieces_hash(std::string_view bytes);
+/// Of a whole file. Throws as plain_hash_of_file.
+std::string pieces_hash_of_file(const std::string& path);
 
 }  // namespace tilewright

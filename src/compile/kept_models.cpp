@@ -3,14 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -47,8 +45,8 @@ struct Source {
 bool may_be_kept(const PipelineOptions& o) {
     const CompileOptions& c = o.compile;
     const PassOptions& p = o.passes;
-    const bool measures = c.measure || searches(c.scheduler) || c.optimal.profile != Profile::None ||
-                          (c.joint && c.joint->measure);
+    const bool measures =
+        c.measure || searches(c.scheduler) || c.optimal.profile != Profile::None || (c.joint && c.joint->measure);
     const bool prints = p.print_before_all || p.print_after_all || !p.print_before.empty() || !p.print_after.empty();
     const bool more = o.reference || o.keep_rewritten || c.keep_refusals || c.keep_objects || !c.code || p.verify_each;
     const bool own_costs = o.rewrite && (o.rewrite->cost || o.rewrite->evaluator);
@@ -167,23 +165,15 @@ Compilation compile_or_load(const Source& source, PipelineOptions options) {
     return c;
 }
 
-std::string hash_text(const std::string& hash) {
-    return fmt::format("{:02x}",
-                       fmt::join(std::span(reinterpret_cast<const unsigned char*>(hash.data()), hash.size()), ""));
-}
-
-/// A model's file is read and hashed on all processors: at a second start that takes longer than all else.
-constexpr HashKey kNoKey{};
-
 /// Empty for a file that cannot be read twice: a pipe must not be opened here.
 std::string hash_of_file(const std::string& path) {
     std::error_code unknown;
     if (!std::filesystem::is_regular_file(path, unknown)) return {};
-    const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    struct stat status {};
-    if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return {};
-    const auto hash = pieces_hash_of_file(kNoKey, file.get(), 0, static_cast<uint64_t>(status.st_size));
-    return hash ? hash_text(*hash) : "";
+    try {
+        return hex_digits(pieces_hash_of_file(path));
+    } catch (const RuntimeError&) {
+        return {};
+    }
 }
 
 /// `path` and whatever keeps it readable; `hash`: of its bytes.
@@ -204,7 +194,7 @@ std::shared_ptr<const Source> source_of(const std::string& path, const std::stri
 std::shared_ptr<const Source> source_of(const void* bytes, size_t size) {
     const std::string_view content(static_cast<const char*>(bytes), size);
     auto s = std::make_shared<Source>();
-    s->hash = hash_text(pieces_hash(kNoKey, std::span(&content, 1)));
+    s->hash = hex_digits(pieces_hash(content));
     s->compile = [bytes, size](const PipelineOptions& o) { return compile_model(bytes, size, o); };
     s->unchanged = [] { return true; };
     s->lasting = [content] {

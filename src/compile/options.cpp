@@ -151,7 +151,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
 }
 
 void search_jointly(Scheduling& how, const std::vector<SizeSample>& samples, const CompileOptions& options) {
-    if (how.kind != SchedulerKind::DietCode || samples.size() < 2) return;
+    if (how.kind != SchedulerKind::DietCode || how.target.gpu || samples.size() < 2) return;
     const auto report = [note = options.note](const std::string& kernel, const dynamic::JointResult& r) {
         if (!note) return;
         note(

@@ -75,10 +75,11 @@ struct CompileOptions : GroupingOptions {
     std::function<std::vector<Tensor>(const std::vector<ModelIo>&)> inputs;
     /// If optimal orchestration measures: the library whose kernels are candidates beside generated code. Null: none.
     std::shared_ptr<const cpu::KernelProvider> provider;
-    std::string database;                     ///< path of the tuning database; empty: TuningDatabase::default_path()
-    int trials = 1000;                        ///< of schedule search, per kernel
-    dynamic::JointOptions joint_search = {};  ///< of SchedulerKind::DietCode; `trials` replaces its own
-    std::string code_folder;                  ///< cache of machine code (base/code_cache.h); empty: none
+    std::string database;  ///< path of the tuning database; empty: TuningDatabase::default_path()
+    int trials = 1000;     ///< of schedule search, per kernel
+    dynamic::JointOptions joint_search =
+        {};                   ///< of SchedulerKind::DietCode; `trials` and the seed of Scheduling replace its own
+    std::string code_folder;  ///< cache of machine code (base/code_cache.h); empty: none
     /// Called, from any thread, with one line when a result cannot be cached: the folder, the reason and a remedy. The
     /// same line may be repeated. Empty: no warnings.
     std::function<void(const std::string&)> warn;
@@ -132,7 +133,7 @@ std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options);
 /// Returns the planning options of compile_program. `weight_bytes`: size of the constants, which determines how warm
 /// they are while kernels are measured.
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes = 0);
-/// SchedulerKind::DietCode searches schedules for these sizes together; nothing for others. CompileOptions::note gets a
-/// line for each kernel.
+/// SchedulerKind::DietCode searches schedules for these sizes together; nothing for others and on GPUs.
+/// CompileOptions::note gets a line for each kernel.
 void search_jointly(Scheduling& how, const std::vector<SizeSample>& samples, const CompileOptions& options);
 }  // namespace tilewright

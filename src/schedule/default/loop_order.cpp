@@ -70,6 +70,23 @@ std::optional<std::vector<int64_t>> copied_strides(const OperandWalks& w, std::o
     return strides;
 }
 
+/// Of the result, by axis; nothing where one is not known.
+std::optional<std::vector<int64_t>> result_strides(const OperandWalks& w) {
+    std::vector<int64_t> strides;
+    for (size_t a = 0; a < w.e.spatial; ++a) {
+        const std::optional<Expr>& s = w.result().strides[a];
+        if (!s) return std::nullopt;
+        strides.push_back(std::abs(assumed_value(*s, w.stages.assumed)));
+    }
+    return strides;
+}
+
+/// Loops in the order of memory, the vectors innermost.
+void order_by(const std::vector<int64_t>& strides, size_t vector, std::vector<size_t>& order) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return a != vector && (b == vector || strides[a] > strides[b]); });
+}
+
 /// Vectors whose lanes are apart in the result write parts of lines, as scalar code does: twelve channels, channels
 /// last, along rows of pixels. The loops finish a row of the result before the next, so that its lines are in L1 for
 /// all of their parts and in one task only.
@@ -78,18 +95,14 @@ void order_scattered(const OperandWalks& w, StageChoice& choice) {
     const std::optional<size_t> vector = choice.micro.vector_axis;
     if (w.target.gpu || w.e.reducer != Reducer::None || choice.transposed || choice.strip) return;
     if (vector && (w.result().unit(*vector) || !w.result().depends(*vector) || w.interleaved_axis(*vector))) return;
-    std::vector<int64_t> strides;
-    for (size_t a = 0; a < w.e.spatial; ++a) {
-        const std::optional<Expr>& s = w.result().strides[a];
-        if (!s) return;
-        strides.push_back(std::abs(assumed_value(*s, w.stages.assumed)));
-    }
+    auto strides = result_strides(w);
+    if (!strides) return;
     if (vector) {
-        const int64_t row = w.extent(*vector) * strides[*vector] * byte_size(w.out_type);
-        if (row <= w.target.caches.front().bytes / 2) strides[*vector] = 0;
+        const int64_t row = w.extent(*vector) * (*strides)[*vector] * byte_size(w.out_type);
+        if (row <= w.target.caches.front().bytes / 2) (*strides)[*vector] = 0;
     }
     std::vector<size_t>& order = choice.micro.order;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return (*strides)[a] > (*strides)[b]; });
     const auto outer =
         std::find_if(order.begin(), order.end(), [&](size_t a) { return !w.e.extents[a].is_constant(1); });
     if (outer != order.end() && *outer != vector) choice.shared = *outer;
@@ -102,14 +115,7 @@ void order_elementwise(const OperandWalks& w, StageChoice& choice) {
     const std::optional<size_t> vector = choice.micro.vector_axis;
     if (w.target.gpu || w.e.reducer != Reducer::None || choice.transposed || choice.strip) return;
     if (!vector || *vector >= w.e.spatial || !w.result().unit(*vector)) return;
-    std::vector<int64_t> strides;
-    for (size_t a = 0; a < w.e.spatial; ++a) {
-        const std::optional<Expr>& s = w.result().strides[a];
-        if (!s) return;
-        strides.push_back(std::abs(assumed_value(*s, w.stages.assumed)));
-    }
-    std::stable_sort(choice.micro.order.begin(), choice.micro.order.end(),
-                     [&](size_t a, size_t b) { return a != *vector && (b == *vector || strides[a] > strides[b]); });
+    if (const auto strides = result_strides(w)) order_by(*strides, *vector, choice.micro.order);
 }
 
 bool contains(const std::vector<size_t>& axes, size_t a) {
@@ -211,10 +217,7 @@ void choose_loop_order(const OperandWalks& w, StageChoice& choice) {
     order_windows(w, choice);
     order_scattered(w, choice);
     order_elementwise(w, choice);
-    if (const auto strides = copied_strides(w, vector))
-        std::stable_sort(micro.order.begin(), micro.order.end(), [&](size_t a, size_t b) {
-            return a != *vector && (b == *vector || (*strides)[a] > (*strides)[b]);
-        });
+    if (const auto strides = copied_strides(w, vector)) order_by(*strides, *vector, micro.order);
     if (w.product) order_stream(w, choice);
     const std::vector<size_t> reductions = reduction_order(w, choice);
     micro.order.insert(micro.order.end(), reductions.begin(), reductions.end());

@@ -3,35 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <set>
 #include <utility>
 
 namespace tilewright::dynamic {
-
-namespace {
-
-/// The names that the extents of the only stage depend on.
-std::set<Var> names_of(const Program& stages) {
-    std::set<Var> out;
-    for (const Expr& x : stages.primitives[PrimitiveId(0)].expr()->extents)
-        for (const Var v : variables(x)) out.insert(v);
-    return out;
-}
-
-Bindings sizes_of(const Program& stages) {
-    Bindings out;
-    for (const Var v : names_of(stages))
-        if (const auto it = stages.assumed.find(v); it != stages.assumed.end()) out.insert(*it);
-    return out;
-}
-
-}  // namespace
 
 std::optional<TileProgram> JointSchedules::schedule(const Program& stages,
                                                     const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                                                     const Scheduling& how) {
     if (stages.primitives.size() != 1) return std::nullopt;
-    const Bindings sizes = sizes_of(stages);
+    const Bindings sizes = sizes_of_extents(stages, stages.assumed);
     if (sizes.empty()) return std::nullopt;
     Program key = stages;
     key.name.clear();
@@ -68,7 +48,7 @@ JointSchedules::Schedules JointSchedules::search(const Program& stages,
     Schedules out;
     for (size_t i = 0; i < instances.size(); ++i) {
         auto& chosen = result.chosen[i];
-        out[sizes_of(instances[i].stages)] =
+        out[sizes_of_extents(instances[i].stages, instances[i].stages.assumed)] =
             chosen.seconds < 0 ? std::nullopt : std::optional(std::move(chosen.program));
     }
     return out;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "base/parallel.h"
@@ -22,8 +23,11 @@ using construct::Problem;
 using construct::Realised;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLeastSpread = 0.03;  ///< of a prediction: what two measurements of one kernel differ by
-constexpr size_t kPatience = 3;        ///< batches without a change of the cover, after which the search ends
+constexpr double kLeastSpread = 0.03;   ///< of a prediction: what two measurements of one kernel differ by
+constexpr double kUnknownSpread = 0.1;  ///< of a micro-kernel's ratio between instances, before any was measured at two
+constexpr double kPointSeconds =
+    1e-9;                        ///< assumed of instances that were not measured, to weigh them against each other
+constexpr size_t kPatience = 3;  ///< batches without a change of the cover, after which the search ends
 
 /// A state of one of the spaces.
 struct Individual {
@@ -141,7 +145,7 @@ class JointSearch {
         std::vector<size_t> numbers(all_.size());
         std::iota(numbers.begin(), numbers.end(), size_t{0});
         const size_t i = roulette(rng_, numbers, [&](size_t k) {
-            return all_[k].weight * (best_[k] < kInfinity ? best_[k] : all_[k].points() * 1e-9);
+            return all_[k].weight * (best_[k] < kInfinity ? best_[k] : all_[k].points() * kPointSeconds);
         });
         Individual out{from.space, construct::mutated(p, from.state, rng_)};
         for (size_t l = 1; l < p.levels(); ++l)
@@ -300,7 +304,7 @@ class JointSearch {
                 if (k.seconds.count(i) != 0) continue;
                 const double seconds = predicted(k, i), spread = std::max(k.prediction.spread, kLeastSpread);
                 if (seconds * std::exp(-2 * spread) >= best_[i]) {
-                    ++out_.skipped;
+                    left_out_.emplace(n, i);
                     continue;
                 }
                 const double gain = all_[i].weight / weights * (1 - seconds * std::exp(-2 * spread) / best_[i]);
@@ -366,7 +370,7 @@ class JointSearch {
         if (features.empty()) return;
         model_.learn(features, labels);
         // Of one micro-kernel at several instances: what f_local, measured at one, says of another.
-        const double spread = degrees > 0 ? std::sqrt(squares / degrees) : 0.1;
+        const double spread = degrees > 0 ? std::sqrt(squares / degrees) : kUnknownSpread;
         for (Known& k : known_) {
             if (k.seconds.empty())
                 k.prediction = model_.at(k.kernel.features);
@@ -415,17 +419,17 @@ class JointSearch {
     }
 
     void finish() {
-        out_.states = scored_.size();
+        for (const auto& [n, i] : left_out_) out_.skipped += known_[n].seconds.count(i) == 0 ? 1 : 0;
         out_.error = predictions_ == 0 ? 1 : std::exp(std::sqrt(squares_ / static_cast<double>(predictions_)));
         out_.cover = choose();
         for (size_t i = 0; i < all_.size(); ++i) {
-            JointResult::Chosen chosen{0, all_[i].rule, -1, false};
+            JointResult::Chosen chosen{all_[i].rule, -1};
             for (const size_t n : out_.cover.ways) {
                 Known& k = known_[n];
                 const auto it = k.seconds.find(i);
                 const double seconds = it != k.seconds.end() ? it->second : predicted(k, i);
                 if (chosen.seconds >= 0 && seconds >= chosen.seconds) continue;
-                chosen = {n, with_stages(k.program, all_[i].stages), seconds, it != k.seconds.end()};
+                chosen = {with_stages(k.program, all_[i].stages), seconds};
             }
             out_.chosen.push_back(std::move(chosen));
         }
@@ -441,24 +445,15 @@ class JointSearch {
     std::mt19937_64 rng_;
     std::map<Individual, Scored> scored_;
     std::vector<Known> known_;
-    std::map<std::string, size_t> numbers_;  ///< of known_, by schedule
-    std::vector<double> best_;               ///< measured seconds, by instance
-    double squares_ = 0;                     ///< of the logarithms of predictions' errors
+    std::map<std::string, size_t> numbers_;         ///< of known_, by schedule
+    std::vector<double> best_;                      ///< measured seconds, by instance
+    std::set<std::pair<size_t, size_t>> left_out_;  ///< pairs, at the time they were considered
+    double squares_ = 0;                            ///< of the logarithms of predictions' errors
     size_t predictions_ = 0;
     JointResult out_;
 };
 
 }  // namespace
-
-void MeanModel::learn(const std::vector<MicroKernelFeatures>&, const std::vector<float>& labels) {
-    if (labels.empty()) return;
-    const auto n = static_cast<double>(labels.size());
-    double sum = 0, squares = 0;
-    for (const float x : labels) sum += x;
-    mean_ = sum / n;
-    for (const float x : labels) squares += (x - mean_) * (x - mean_);
-    spread_ = std::sqrt(squares / n);
-}
 
 JointResult joint_search(const std::vector<Instance>& instances, const Target& target, const JointOptions& options,
                          LocalModel& model, const EstimateAt& estimate, const MeasurePrograms& measure) {

@@ -9,9 +9,9 @@
 //
 // The numbers of JointOptions are those of the published code, which is built on Ansor's evolutionary search.
 //
-// As published, a score is a throughput: that of f_local, learned from measurements alone, times f_spatial and f_pad. A
-// micro-kernel is measured at the instance with the largest f_spatial * f_pad, and no other measurement is made of it.
-// Beyond that, by default:
+// As published, a score is a throughput: that of f_local, learned from measurements by features of the tiles (our
+// estimate is one of them), times f_spatial and f_pad. A micro-kernel is measured at the instance with the largest
+// f_spatial * f_pad, and no other measurement is made of it. Beyond that, by default:
 //  - f_local is learned as the ratio to our estimate, so that the first batch is better than a random one.
 //  - A score is relative to the fastest known micro-kernel of the instance: otherwise the largest sizes alone decide.
 //  - Pairs are measured only where they can change the cover: where the predicted seconds, less twice the spread of the
@@ -46,17 +46,14 @@ struct JointOptions {
 struct JointResult {
     /// Per instance: the schedule of its stages, and seconds, which are negative if nothing could run.
     struct Chosen {
-        size_t kernel = 0;  ///< number of the micro-kernel; equal for equal ones
         TileProgram program;
         double seconds = -1;
-        bool measured = false;  ///< else predicted
     };
     std::vector<Chosen> chosen;
     Cover cover;
     size_t pairs = 0;    ///< measured
     size_t kernels = 0;  ///< of these, different micro-kernels
-    size_t states = 0;   ///< different states that were scored
-    size_t skipped = 0;  ///< pairs that could not change the cover
+    size_t skipped = 0;  ///< pairs that were not measured, as they could not change the cover
     double error =
         0;  ///< geometric: of predictions of pairs before they were measured, the first batch aside; 1 without any
     std::string ended;  ///< why

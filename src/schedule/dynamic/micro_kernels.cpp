@@ -47,24 +47,32 @@ MicroKernelFeatures features_of(const Problem& p, const Realised& r, double seco
     return out;
 }
 
+std::set<Var> names_of_extents(const Program& stages) {
+    std::set<Var> out;
+    for (const Expr& x : stages.primitives[PrimitiveId(0)].expr()->extents)
+        for (const Var v : variables(x)) out.insert(v);
+    return out;
+}
+
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 }  // namespace
+
+Bindings sizes_of_extents(const Program& stages, const Bindings& sizes) {
+    Bindings out;
+    for (const Var v : names_of_extents(stages))
+        if (const auto it = sizes.find(v); it != sizes.end()) out.insert(*it);
+    return out;
+}
 
 double Instance::points() const { return problem->stage.points(); }
 
 std::vector<Instance> instances_of(const Program& stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                                    const std::vector<SizeSample>& samples, const Scheduling& how) {
-    std::set<Var> names;
-    for (const Expr& x : stages.primitives[PrimitiveId(0)].expr()->extents)
-        for (const Var v : variables(x)) names.insert(v);
+    const size_t names = names_of_extents(stages).size();
     std::map<Bindings, double> weights;
-    for (const SizeSample& s : samples) {
-        Bindings sizes;
-        for (const auto& [name, size] : s.sizes)
-            if (names.count(name) != 0) sizes[name] = size;
-        if (sizes.size() == names.size()) weights[sizes] += s.weight;
-    }
+    for (const SizeSample& s : samples)
+        if (const Bindings sizes = sizes_of_extents(stages, s.sizes); sizes.size() == names) weights[sizes] += s.weight;
     std::vector<Instance> out;
     for (const auto& [sizes, weight] : weights) {
         Instance one;
@@ -127,24 +135,27 @@ TileProgram with_stages(TileProgram schedule, const Program& stages) {
 Adaption adaption(const MicroKernel& k, const Instance& at, const Target& target) {
     const StageModel& stage = at.problem->stage;
     const CycleRates rates(target);
+    const double under_way = rates.fma_latency * rates.fmas_per_cycle;
     Adaption out;
     double tasks = 1;
     for (size_t a = 0; a < stage.spatial; ++a) {
         const int64_t extent = stage.extents[a], task = k.task[a], tile = std::max<int64_t>(1, k.registers[a]);
         const auto points = static_cast<double>(extent);
         tasks *= std::ceil(points / static_cast<double>(task));
-        if (k.padding == Padding::Global) {
-            out.pad *= points / static_cast<double>(round_up(extent, task));
-            continue;
-        }
         const int64_t rest = extent % tile, unit = at.problem->units[a];
-        // Of a smaller register tile for the rest, as many vectors have to be under way as of the whole one.
-        const double others = k.vectors / std::ceil(static_cast<double>(tile) / static_cast<double>(unit));
-        const double least = std::ceil(rates.fma_latency * rates.fmas_per_cycle / others) * static_cast<double>(unit);
-        const double taken = k.padding == Padding::Local || rest == 0
-                                 ? static_cast<double>(rest == 0 ? 0 : tile)
-                                 : std::min(std::max(least, static_cast<double>(rest)), static_cast<double>(tile));
-        out.pad *= points / (static_cast<double>(extent - rest) + std::max(taken, static_cast<double>(rest)));
+        double computed = points;  // of a smaller register tile for the rest at the end
+        if (k.padding == Padding::Global) {
+            computed = static_cast<double>(round_up(extent, task));
+        } else if (k.padding == Padding::Local) {
+            computed = static_cast<double>(round_up(extent, tile));
+        } else if (rest != 0) {
+            // It takes as long as one with as many vectors under way as the units take.
+            const double others = k.vectors / std::ceil(static_cast<double>(tile) / static_cast<double>(unit));
+            const double least = std::ceil(under_way / others) * static_cast<double>(unit);
+            computed +=
+                std::clamp(least, static_cast<double>(rest), static_cast<double>(tile)) - static_cast<double>(rest);
+        }
+        out.pad *= points / computed;
     }
     const double workers = rates.workers;
     out.spatial = tasks / (std::ceil(tasks / workers) * workers);

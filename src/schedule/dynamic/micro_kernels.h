@@ -32,6 +32,9 @@ struct Instance {
     double points() const;  ///< of the iteration space
 };
 
+/// Those of `sizes` that the extents of the only stage depend on.
+Bindings sizes_of_extents(const Program& stages, const Bindings& sizes);
+
 /// Instances of a kernel of one stage, one for each different combination of the sizes that its extents depend on.
 /// `stages` has any sizes assumed. Their bounds (Program::at_most) are dropped, so that schedules are legal for all
 /// sizes. Empty where a schedule is not constructed for some sample.
