@@ -163,14 +163,15 @@ class Reader {
 std::string rewrite_options_text(const RewriteSearch& o) {
     const FoldOptions& f = o.rules.folding;
     return fmt::format(
-        "rewrites by {} for {}, winograd {}, folding {} {} {} {}, {:a} {} {} {:a} {} {} {} {:a} {:a} {:a}\n",
+        "rewrites by {} for {}, winograd {}, folding {} {} {} {}, {:a} {} {} {:a} {} {} {} {} {:a} {:a} {:a}\n",
         build_id(), o.evaluator_key, o.rules.winograd, f.work, f.total_work, f.growth, f.slack, o.alpha, o.budget,
-        o.patience, o.growth, o.always, o.piece, o.programs, o.margin, o.inexact_margin, o.equal);
+        o.patience, o.growth, o.always, o.piece, o.across, o.programs, o.margin, o.inexact_margin, o.equal);
 }
 
-std::string rewrites_key(const Program& program, const RewriteSearch& options) {
+std::string rewrites_key(const Program& program, const std::vector<Run>& runs, const RewriteSearch& options) {
     if (!options.kept || options.evaluator_key.empty() || options.cost || build_id().empty()) return {};
     std::string text = rewrite_options_text(options);
+    for (const auto& [begin, end] : runs) text += fmt::format("run {} {}\n", begin, end);
     const RewriteContext context(program);
     Program form = program;
     for (const auto& [v, tensor] : program.constants) {

@@ -14,10 +14,11 @@ namespace tilewright {
 /// All that the search depends on but the program: the build and the options.
 std::string rewrite_options_text(const RewriteSearch& options);
 
-/// The cache key: the build, the options, and the program with its names and origins. Of constants it contains only
-/// their form and their fill value, if any. Empty if the choice must not be cached: without RewriteSearch::kept, or if
-/// the search has a cost or an evaluator that RewriteSearch::evaluator_key does not identify.
-std::string rewrites_key(const Program& program, const RewriteSearch& options);
+/// The cache key: the build, the options, the runs that are searched, and the program with its names and origins. Of
+/// constants it contains only their form and their fill value, if any. Empty if the choice must not be cached: without
+/// RewriteSearch::kept, or if the search has a cost or an evaluator that RewriteSearch::evaluator_key does not
+/// identify.
+std::string rewrites_key(const Program& program, const std::vector<Run>& runs, const RewriteSearch& options);
 
 /// The choice for each of a program's distinct pieces, in order.
 struct ChosenRewrites {

@@ -39,10 +39,10 @@ std::vector<size_t> alive(const Program& program) {
 
 }  // namespace
 
-std::vector<std::pair<size_t, size_t>> cut(const Program& program, size_t largest) {
+std::vector<Run> cut(const Program& program, size_t largest) {
     const std::vector<size_t> live = alive(program);
     const size_t n = program.primitives.size();
-    std::vector<std::pair<size_t, size_t>> out;
+    std::vector<Run> out;
     for (size_t begin = 0; begin < n;) {
         size_t end = begin;
         while (end < n && program.primitives[PrimitiveId(end)].expr() != nullptr) ++end;
@@ -65,7 +65,7 @@ std::vector<std::pair<size_t, size_t>> cut(const Program& program, size_t larges
 namespace {
 
 Piece piece(const Program& whole, const IndexVector<ValueId, std::vector<PrimitiveId>>& consumers,
-            const std::set<ValueId>& outputs, std::pair<size_t, size_t> run) {
+            const std::set<ValueId>& outputs, Run run) {
     Piece out;
     out.program.name = whole.name;
     std::map<ValueId, ValueId> moved;
@@ -114,7 +114,7 @@ Piece piece(const Program& whole, const IndexVector<ValueId, std::vector<Primiti
 
 }  // namespace
 
-std::vector<Piece> pieces(const Program& whole, const std::vector<std::pair<size_t, size_t>>& runs) {
+std::vector<Piece> pieces(const Program& whole, const std::vector<Run>& runs) {
     const auto consumers = whole.consumers();
     const std::set<ValueId> outputs(whole.outputs.begin(), whole.outputs.end());
     std::vector<Piece> out;

@@ -9,9 +9,11 @@
 
 namespace tilewright {
 
-/// Runs [first, second) of primitives, all of them tensor expressions, at most `largest` long. Cuts are placed where
-/// the fewest computed values are live.
-std::vector<std::pair<size_t, size_t>> cut(const Program& program, size_t largest);
+/// A run [first, second) of primitives, all of them tensor expressions.
+using Run = std::pair<size_t, size_t>;
+
+/// Runs of at most `largest` primitives. Cuts are placed where the fewest computed values are live.
+std::vector<Run> cut(const Program& program, size_t largest);
 
 /// The primitives of a run as a separate program. Values that the run reads from outside become inputs or constants,
 /// values read outside become outputs.
@@ -20,7 +22,7 @@ struct Piece {
     std::vector<ValueId> values;  ///< the value of the full program, per value of the piece
 };
 /// One for each run.
-std::vector<Piece> pieces(const Program& whole, const std::vector<std::pair<size_t, size_t>>& runs);
+std::vector<Piece> pieces(const Program& whole, const std::vector<Run>& runs);
 
 /// The piece's text without names: equal texts mean equal pieces.
 std::string piece_text(const Piece& piece);

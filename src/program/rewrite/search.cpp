@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "program/form_hash.h"
+#include "program/rewrite/borders.h"
 #include "program/rewrite/kept.h"
 #include "program/rewrite/match_cache.h"
 #include "program/rewrite/pieces.h"
@@ -204,21 +205,24 @@ struct Distinct {
 
 class ProgramSearch {
   public:
-    ProgramSearch(const Program& program, const RewriteSearch& options, RewriteReport& report)
+    /// `known`: the cost of the program's full plan, if it was evaluated.
+    ProgramSearch(const Program& program, std::vector<Run> runs, const RewriteSearch& options, RewriteReport& report,
+                  std::optional<PlannedCost> known = {})
         : program_(program),
           options_(options),
           report_(report),
-          runs_(cut(program, options.piece)),
+          known_(std::move(known)),
+          runs_(std::move(runs)),
           pieces_(pieces(program, runs_)) {}
 
     Program run() {
         group_equal_pieces();
-        const std::string key = rewrites_key(program_, options_);
+        const std::string key = rewrites_key(program_, runs_, options_);
         if (!key.empty())
             if (const auto text = options_.kept->find(key))
                 if (auto chosen = parse_rewrites(*text, first_pieces())) return restore(std::move(*chosen));
         propose();
-        Program best = options_.evaluator ? choose_by_full_plans() : with_chosen();
+        Program best = options_.evaluator ? choose_by_full_plans() : with_chosen(piece_of_);
         for (const Distinct& d : distinct_)
             for (size_t k = 0; k < d.where.size(); ++k) {
                 report_.before += d.proposals.back().cost;
@@ -230,6 +234,11 @@ class ProgramSearch {
         return best;
     }
 
+    /// For each value of the result, the piece that computes it, or kNoPiece.
+    const std::vector<size_t>& piece_of() const { return piece_of_; }
+    /// The cost of the result's full plan, if it was evaluated.
+    const std::optional<PlannedCost>& planned() const { return known_; }
+
   private:
     void group_equal_pieces() {
         std::unordered_map<std::string, size_t> known;
@@ -237,6 +246,7 @@ class ProgramSearch {
             const auto [it, fresh] = known.try_emplace(piece_text(pieces_[k]), distinct_.size());
             if (fresh) distinct_.emplace_back();
             distinct_[it->second].where.push_back(k);
+            distinct_of_.push_back(it->second);
         }
         report_.pieces = pieces_.size();
         report_.distinct = distinct_.size();
@@ -263,7 +273,8 @@ class ProgramSearch {
             distinct_[d].proposals.emplace_back();
         }
         report_ = std::move(chosen.report);
-        return with_chosen();
+        known_.reset();
+        return with_chosen(piece_of_);
     }
 
     void propose() {
@@ -298,41 +309,37 @@ class ProgramSearch {
         }
     }
 
-    /// The full program with the chosen proposals. `piece_of`: for each of its values, the distinct piece that
-    /// computes it, if any.
-    Program with_chosen(std::vector<size_t>* piece_of = nullptr) const {
+    /// The full program with the chosen proposals. `piece_of`: for each of its values, the piece that computes it.
+    Program with_chosen(std::vector<size_t>& piece_of) const {
         std::vector<Replacement> replacements;
         std::vector<size_t> of;
-        for (size_t d = 0; d < distinct_.size(); ++d)
-            for (const size_t k : distinct_[d].where) {
-                if (!distinct_[d].changes()) continue;
-                const Piece* first = &pieces_[distinct_[d].where[0]];
-                replacements.push_back({&pieces_[k], &distinct_[d].proposals[distinct_[d].chosen].program, first});
-                of.push_back(d);
+        for (const Distinct& d : distinct_)
+            for (const size_t k : d.where) {
+                if (!d.changes()) continue;
+                replacements.push_back({&pieces_[k], &d.proposals[d.chosen].program, &pieces_[d.where[0]]});
+                of.push_back(k);
             }
         std::vector<ValueId> first;
         Program out = put_back(program_, replacements, &first);
-        if (piece_of == nullptr) return out;
-        piece_of->assign(out.values.size(), distinct_.size());
-        for (size_t d = 0; d < distinct_.size(); ++d)
-            for (const size_t k : distinct_[d].where)
-                for (size_t p = runs_[k].first; p < runs_[k].second; ++p)
-                    (*piece_of)[program_.primitives[PrimitiveId(p)].outputs[0].index()] = d;
+        piece_of.assign(out.values.size(), kNoPiece);
+        for (size_t k = 0; k < runs_.size(); ++k)
+            for (size_t p = runs_[k].first; p < runs_[k].second; ++p)
+                piece_of[program_.primitives[PrimitiveId(p)].outputs[0].index()] = k;
         for (size_t k = 0; k < first.size(); ++k) {
             const size_t end = k + 1 < first.size() ? first[k + 1].index() : out.values.size();
-            std::fill(piece_of->begin() + static_cast<std::ptrdiff_t>(first[k].index()),
-                      piece_of->begin() + static_cast<std::ptrdiff_t>(end), of[k]);
+            std::fill(piece_of.begin() + static_cast<std::ptrdiff_t>(first[k].index()),
+                      piece_of.begin() + static_cast<std::ptrdiff_t>(end), of[k]);
         }
         return out;
     }
 
-    /// A full program; `total` and `of` once it is evaluated.
+    /// A full program; `cost` and `of` once it is evaluated.
     struct FullPlan {
         std::vector<size_t> chosen;  ///< per distinct piece
         Program program;
         std::vector<size_t> piece_of;  ///< as of with_chosen
         size_t changes = 0;            ///< number of changed pieces
-        double total = 0;
+        std::optional<PlannedCost> cost;
         std::vector<double> of;  ///< per distinct piece, summed over its occurrences
     };
 
@@ -343,18 +350,17 @@ class ProgramSearch {
             out.chosen.push_back(d.chosen);
             out.changes += d.changes() ? d.where.size() : 0;
         }
-        out.program = with_chosen(&out.piece_of);
-        ++report_.planned;
+        out.program = with_chosen(out.piece_of);
         return out;
     }
 
     void evaluate(FullPlan& plan) const {
-        const PlannedCost cost = options_.evaluator(plan.program);
-        plan.total = cost.total;
+        if (!plan.cost) plan.cost = options_.evaluator(plan.program);
         plan.of.assign(distinct_.size() + 1, 0);
         for (const PrimitiveId id : plan.program.primitives.ids()) {
             const std::vector<ValueId>& made = plan.program.primitives[id].outputs;
-            plan.of[made.empty() ? distinct_.size() : plan.piece_of[made[0].index()]] += cost.of[id];
+            const size_t piece = made.empty() ? kNoPiece : plan.piece_of[made[0].index()];
+            plan.of[piece == kNoPiece ? distinct_.size() : distinct_of_[piece]] += plan.cost->of[id];
         }
     }
 
@@ -375,38 +381,75 @@ class ProgramSearch {
     Program choose_by_full_plans() {
         for (Distinct& d : distinct_) d.chosen = d.proposals.size() - 1;
         std::vector<FullPlan> all = {plan_of_choice()};
+        all[0].cost = std::move(known_);
+        report_.planned += all[0].cost ? 0 : 1;
         for (Distinct& d : distinct_) d.chosen = 0;
         const auto any = [&] {
             return std::any_of(distinct_.begin(), distinct_.end(), std::mem_fn(&Distinct::changes));
         };
-        if (any()) all.push_back(plan_of_choice());
+        const auto add = [&] {
+            all.push_back(plan_of_choice());
+            ++report_.planned;
+        };
+        if (any()) add();
         parallel_for(all.size(), [&](size_t k) { evaluate(all[k]); });
-        while (any() && advance(all.front(), all.back()) && any()) evaluate(all.emplace_back(plan_of_choice()));
-        double least = all.front().total;
-        for (const FullPlan& p : all) least = std::min(least, p.total);
-        const FullPlan* selected = nullptr;
-        for (const FullPlan& p : all)
-            if (p.total <= least * (1 + options_.equal) && (selected == nullptr || p.changes < selected->changes))
+        while (any() && advance(all.front(), all.back()) && any()) {
+            add();
+            evaluate(all.back());
+        }
+        double least = all.front().cost->total;
+        for (const FullPlan& p : all) least = std::min(least, p.cost->total);
+        FullPlan* selected = nullptr;
+        for (FullPlan& p : all)
+            if (p.cost->total <= least * (1 + options_.equal) && (selected == nullptr || p.changes < selected->changes))
                 selected = &p;
         for (size_t d = 0; d < distinct_.size(); ++d) distinct_[d].chosen = selected->chosen[d];
-        report_.planned_before = all.front().total;
-        report_.planned_after = selected->total;
-        return selected->program;
+        report_.planned_before = all.front().cost->total;
+        report_.planned_after = selected->cost->total;
+        known_ = std::move(selected->cost);
+        piece_of_ = std::move(selected->piece_of);
+        return std::move(selected->program);
     }
 
     const Program& program_;
     const RewriteSearch& options_;
     RewriteReport& report_;
-    std::vector<std::pair<size_t, size_t>> runs_;
+    std::optional<PlannedCost> known_;  ///< of the program, then of the result
+    std::vector<Run> runs_;
     std::vector<Piece> pieces_;
     std::vector<Distinct> distinct_;
+    std::vector<size_t> distinct_of_;  ///< per piece
+    std::vector<size_t> piece_of_;     ///< per value of the result
 };
+
+/// Adds a search of a search's result.
+void add(RewriteReport& r, const RewriteReport& more) {
+    r.pieces += more.pieces;
+    r.distinct += more.distinct;
+    r.taken += more.taken;
+    r.costed += more.costed;
+    r.after += more.after - more.before;
+    r.planned += more.planned;
+    r.rejected_by_plan += more.rejected_by_plan;
+    if (more.planned > 0) r.planned_after = more.planned_after;
+    for (const auto& [rule, times] : more.applied) r.applied[rule] += times;
+}
 
 }  // namespace
 
 Program rewrite(const Program& program, const RewriteSearch& options, RewriteReport* report) {
     RewriteReport unused;
-    return ProgramSearch(program, options, report != nullptr ? *report : unused).run();
+    RewriteReport& r = report != nullptr ? *report : unused;
+    ProgramSearch first(program, cut(program, options.piece), options, r);
+    Program out = first.run();
+    if (options.across == 0 || r.costed >= options.programs) return out;
+    std::vector<Run> runs = runs_across_pieces(out, first.piece_of(), options);
+    if (runs.empty()) return out;
+    RewriteReport more;
+    ProgramSearch second(out, std::move(runs), options, more, first.planned());
+    out = second.run();
+    add(r, more);
+    return out;
 }
 
 }  // namespace tilewright

@@ -18,6 +18,9 @@
 // planning the full program: once without rewrites and once with the first proposals. A piece keeps its proposal if
 // that saves time, else the next proposal is tried, and finally the original piece. This repeats until nothing changes.
 // The cheapest full plan is chosen, possibly that of the original program.
+//
+// Matches that replace primitives of several pieces are missed by these searches. Runs of primitives around them are
+// the pieces of a second search of the resulting program.
 
 #include <functional>
 #include <map>
@@ -50,6 +53,7 @@ struct RewriteSearch {
     double growth = 2;        ///< limit on primitives that are not folded, as a multiple of the piece's
     size_t always = 4;        ///< or this many more than the piece's: one convolution becomes three primitives
     size_t piece = 32;        ///< maximum primitives per piece
+    size_t across = 2;        ///< maximum primitives per piece of the second search, in pieces; 0: no second search
     size_t programs = 20000;  ///< programs evaluated in all pieces together; pieces beyond this limit are unchanged
     RewriteCost cost = {};    ///< none: analytic_cost
     /// The evaluator of full plans. None: each piece becomes what `cost` prefers.
