@@ -34,6 +34,9 @@ struct StageChoice {
         int64_t points = 1;
     };
     std::vector<SumBlock> sum_blocks;
+    /// The factors of a product that are copied block by block, packed: the right one for each block of columns, the
+    /// left one, with keeps_left, for all of them.
+    std::vector<size_t> right_blocks, left_blocks;
     /// The blocks' loops are outside of those over columns: a block of the left factor stays in L2 for all of them.
     bool keeps_left = false;
     /// Where windows slide over two axes: the outer one. The register tile holds several of its points.
@@ -43,9 +46,10 @@ struct StageChoice {
 };
 StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const Target& target);
 
-/// The copies of a stage's accesses (StageChoice::loads), packed for its micro-kernel's lanes.
+/// The copies of a stage's accesses (StageChoice::loads), packed for its micro-kernel's lanes where they are not
+/// contiguous already or collide in the caches. `panels`: always, for register tiles along this axis.
 std::vector<Stmt> make_loads(const Program& stages, PrimitiveId stage, const std::vector<size_t>& loads,
-                             const Micro& micro);
+                             const Micro& micro, std::optional<size_t> panels = {});
 
 /// Whether windows of neighbours along axis `a` share elements. After axes are merged, one index covers planes and
 /// rows; the strides tell which of them slides.

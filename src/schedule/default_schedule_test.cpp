@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/error.h"
 #include "cost/target_with_test.h"
 #include "program/random_program.h"
@@ -128,8 +130,8 @@ TEST(DefaultSchedule, keeps_rows_whole_that_exceed_L2_by_less_than_blocks_would_
     // The rows are 1.5 MB, the weights 9.4 MB in panels of 384 KB.
     const Program stages = parse_program(R"(program product {
   input a: f32[128, 3072]
-  input b: f32[3072, 768]
-  c: f32[128, 768] = [128, 768] sum(i2 < 3072) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  input b: f32[24, 3072, 32]
+  c: f32[128, 768] = [128, 768] sum(i2 < 3072) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 32, i2, i1 % 32]
   output c
 })");
     const auto line = [&](int64_t l2) {
@@ -321,6 +323,42 @@ TEST(DefaultSchedule, blocks_sums_whose_panels_of_weights_are_too_large_to_be_pr
     EXPECT_EQ(block("2", 3072), 3072);            // one tile of rows reads each panel once
     EXPECT_EQ(block("128", 3079), 3079);          // a prime number
     EXPECT_EQ(block("128", 3072, "bf16"), 3072);  // the result keeps no partial sums
+}
+
+/// The loops and copies of the schedule of a product x y of so many terms.
+std::string packed_product(const char* x, const char* y, const char* z, const char* terms, int workers = 1) {
+    const std::string accesses =
+        std::count(x, x + std::strlen(x), ',') == 2
+            ? fmt::format("sum(i3 < {}) mul(@0, @1) where @0 = x[i0, i1, i3], @1 = y[i0, i3, i2]", terms)
+            : fmt::format("sum(i2 < {}) mul(@0, @1) where @0 = x[i0, i2], @1 = y[i2, i1]", terms);
+    const Program p = parse_program(fmt::format(R"(program product {{
+  input x: f32[{0}]
+  input y: f32[{1}]
+  z: f32[{2}] = [{2}] {3}
+  output z
+}})",
+                                                x, y, z, accesses));
+    const TileProgram t = default_schedule(p, target_with({.lanes = 8, .vector_registers = 16, .workers = workers}));
+    EXPECT_EQ(verify(t), std::vector<std::string>());
+    if (terms[0] == '$') legal(t, p, "packed product");  // for small sizes
+    return tiling_expression(t);
+}
+
+TEST(DefaultSchedule, of_a_product_packs_blocks_of_run_time_factors_whose_rows_are_far_apart) {
+    // Both sizes of the right factor are dynamic: blocks of rows, each for all blocks of columns.
+    EXPECT_EQ(packed_product("256, $k", "$k, $n", "256, $n", "$k"), "r2(Lx,s1(Ly,C0))");
+    EXPECT_EQ(packed_product("64, 528", "528, 512", "64, 512", "528"), "r2(Lx,s1(Ly,C0))");
+    EXPECT_EQ(packed_product("2, 64, 528", "2, 528, 512", "2, 64, 512", "528"), "s0r3(Lx,s2(Ly,C0))");
+    // Not where a panel stays in L1 by itself, rows are near, or few results use what is copied.
+    EXPECT_EQ(packed_product("256, 64", "64, $n", "256, $n", "64").find('L'), std::string::npos);
+    EXPECT_EQ(packed_product("64, 528", "528, 448", "64, 448", "528").find("Lx"), std::string::npos);
+    EXPECT_EQ(packed_product("8, 528", "528, 512", "8, 512", "528").find('L'), std::string::npos);
+}
+
+TEST(DefaultSchedule, of_a_packed_product_shares_rows_between_threads_and_then_columns) {
+    EXPECT_EQ(packed_product("256, $k", "$k, $n", "256, $n", "$k", 2), "s0r2(Lx,s1(Ly,C0))");
+    EXPECT_EQ(packed_product("128, $k", "$k, $n", "128, $n", "$k", 2), "s1r2(Lx,s1(Ly,C0))");
+    EXPECT_EQ(packed_product("192, 528", "528, 512", "192, 512", "528", 8), "s0s1r2(Lx,s1(Ly,C0))");
 }
 
 TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {

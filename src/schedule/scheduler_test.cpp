@@ -104,6 +104,14 @@ TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefer
     EXPECT_GT(by_rule, 0);
 }
 
+TEST(MakeSchedule, auto_keeps_packed_blocks_of_run_time_factors) {
+    const Program stages = construct::product(256, 2304, 768);
+    const Scheduling how = scheduling(SchedulerKind::Auto);
+    const TileProgram rule = default_schedule(stages, how.target);
+    ASSERT_NE(tiling_expression(rule).find('L'), std::string::npos);
+    EXPECT_EQ(print(schedule(stages, how)), print(rule));
+}
+
 /// A bound on the annotation variants of one compute, including the schedule itself.
 constexpr size_t kMostAnnotations = 24;
 

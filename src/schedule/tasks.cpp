@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numbers.h"
 #include "cost/cache_sets.h"
 #include "cost/estimate.h"
 #include "program/analysis/access.h"
 #include "schedule/boxes.h"
+#include "schedule/default/steps.h"
 
 namespace tilewright {
 
@@ -38,6 +40,7 @@ class TaskCutter {
     }
 
     Tasks run() {
+        if (!choice_.right_blocks.empty()) return packed_tasks();
         fit_loads();
         const bool panels = choice_.contraction && loads_.empty() && vector_ < e_.spatial;
         if (panels && choice_.keeps_left)
@@ -103,6 +106,38 @@ class TaskCutter {
             while (a != vector_ && moves(a) && bytes() > limit && halve(a)) continue;
         while (vector_ < e_.extents.size() && bytes() > limit && halve(vector_)) continue;
         if (bytes() > limit * 4) loads_.clear();
+    }
+
+    /// Tasks that pack blocks of both factors: a block of columns is packed for the rows of the task, one of rows for
+    /// its columns. Rows are split first, which dynamic columns leave balanced.
+    Tasks packed_tasks() {
+        constexpr int64_t kLeastRows = 96, kDynamicColumns = 256;
+        Tasks out;
+        if (wanted_ <= 1) {
+            out.inside = std::move(inside_);
+            return out;
+        }
+        int64_t missing = target_.tasks_at_a_time();
+        for (size_t a = 0; a < e_.spatial; ++a) {
+            if (a == vector_) continue;
+            const int64_t parts = known(a) ? std::clamp<int64_t>(inside_[a] / kLeastRows, 1, missing) : 1;
+            if (unit(a) == 1)
+                inside_[a] = 1;  // an item of a batch
+            else if (!known(a))
+                inside_[a] = ceil_of(kKeptRows, unit(a)) * unit(a);
+            else
+                inside_[a] = ceil_of(ceil_of(inside_[a], parts), unit(a)) * unit(a);
+            if (known(a)) missing = ceil_of(missing, ceil_of(extent(a), inside_[a]));
+        }
+        if (missing > 1) {
+            const int64_t block = unit(vector_) * kPackedPanels;
+            const int64_t columns = known(vector_) ? ceil_of(extent(vector_), 2 * missing) : kDynamicColumns;
+            inside_[vector_] = ceil_of(columns, block) * block;
+        }
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (known(a) ? inside_[a] < extent(a) : a != vector_ || missing > 1) out.grid.push_back(a);
+        out.inside = std::move(inside_);
+        return out;
     }
 
     bool is_row(size_t a) const { return std::find(rows_.begin(), rows_.end(), a) != rows_.end(); }

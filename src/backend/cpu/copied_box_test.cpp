@@ -53,6 +53,27 @@ for s0 by 12 {
 }
 )tile";
 
+/// Rows in panels of six, fewer than a vector has lanes.
+constexpr const char* kPanelsOfRows = R"tile(tile product {
+stages {
+program product {
+  input x: f32[$m, $k]
+  input y: f32[$k, 16]
+  z: f32[$m, 16] = [$m, 16] sum(i2 < $k) mul(@0, @1) where @0 = x[i0, i2], @1 = y[i2, i1]
+  output z
+}
+}
+axes s0="$m" s1="16" r2="$k"
+stage 0 over [s0 s1 r2]
+for s0 by 12 {
+  for r2 by 40 {
+    load 0 access 0 layout "split(0, 6) reorder(0, 2, 1)" padding local
+    compute 0 vector s1 lanes 8 registers[s0 = 6 s1 = 16] order[s1 s0 r2] padding partition
+  }
+}
+}
+)tile";
+
 Tensor numbers(const Shape& shape) {
     Tensor t(DType::F32, shape);
     auto* data = static_cast<float*>(t.mutable_data());
@@ -81,6 +102,18 @@ TEST(CopiedBox, InPanelsGivesWhatTheInterpreterGivesForAllSizes) {
         EXPECT_LT(largest_difference(interpret(program.stages, inputs), run_kernel(kernel, program, inputs)), 1e-4)
             << n;
     }
+}
+
+TEST(CopiedBox, InPanelsOfFewRowsGivesWhatTheInterpreterGivesForAllSizes) {
+    const TileProgram program = parse_tile_program(kPanelsOfRows);
+    ASSERT_TRUE(verify(program).empty());
+    const CompiledKernel kernel = compile(program, host_target());
+    for (const int64_t m : {1, 5, 6, 7, 12, 13, 30})
+        for (const int64_t k : {1, 7, 8, 9, 39, 40, 41, 100}) {
+            const std::vector<Tensor> inputs = {numbers({m, k}), numbers({k, 16})};
+            EXPECT_LT(largest_difference(interpret(program.stages, inputs), run_kernel(kernel, program, inputs)), 1e-4)
+                << m << " x " << k;
+        }
 }
 
 TEST(CopiedBox, InPanelsIsThePanelsThatAreRead) {

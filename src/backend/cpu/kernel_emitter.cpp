@@ -451,11 +451,19 @@ class KernelEmitter {
             micro.vector_axis = last;
             micro.lanes = lanes;
             micro.registers[last] = lanes;
-            // A packing copy that transposes works on blocks of lanes x lanes.
+            const auto narrow = copy.extents[last].is_constant() ? copy.extents[last].constant() : lanes;
             for (size_t u = 0; u < last; ++u) {
                 const auto stride = copy_stride(copy, from, u);
-                if (stride && *stride == 1 && copy.extents[u].is_constant() && copy.extents[u].constant() >= lanes)
+                if (!stride || *stride != 1) continue;
+                const bool vectors = !copy.extents[u].is_constant() || copy.extents[u].constant() >= lanes;
+                if (vectors && narrow > kMostSpread && narrow < lanes) {
+                    // Panels of few rows: vectors along the rows, which the result interleaves.
+                    micro.vector_axis = u;
                     micro.registers[u] = lanes;
+                    micro.registers[last] = narrow;
+                } else if (vectors && copy.extents[u].is_constant()) {
+                    micro.registers[u] = lanes;  // a packing copy that transposes works on blocks of lanes x lanes
+                }
             }
         }
         StageSite site;

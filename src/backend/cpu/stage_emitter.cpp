@@ -338,9 +338,27 @@ class StageEmitter : public StageMatrix {
         llvm::Value* identity = identity_of(c_, e_.reducer, acc_type_, has_vector_ ? lanes_ : 0);
         for (llvm::AllocaInst* a : acc_) b_.CreateStore(identity, a);
         if (!partial_ || vector_reduces_) return;
+        if (resumes_late()) {
+            for (const Coords& p : tile) {
+                const Address there = address(job_.out, out_offset(p, job_.out));
+                if (there.per_lane == nullptr) prefetch(there.pointer, 0);
+            }
+            return;
+        }
         branch(b_.CreateNot(first_), [&] {
             for (size_t i = 0; i < tile.size(); ++i) b_.CreateStore(before(tile[i]), acc_[i * partials]);
         });
+    }
+
+    /// Whether partial sums are added to the tile's own at its end. Until then they are on their way from a far cache:
+    /// the tile's products need nothing of them. Few steps would not cover that time.
+    bool resumes_late() const {
+        constexpr int64_t kLeastSteps = 32;
+        if (e_.reducer != Reducer::Sum || job_.rescale || job_.correction) return false;
+        int64_t steps = 1;
+        for (size_t a = e_.spatial; a < n_axes_ && steps < kLeastSteps; ++a)
+            steps *= axis_ranges_[a].constant_extent.value_or(kLeastSteps);
+        return steps >= kLeastSteps;
     }
 
     /// Returns the sums of the tile, each combined over its accumulators and lanes.
@@ -352,13 +370,11 @@ class StageEmitter : public StageMatrix {
             llvm::Value* v = b_.CreateLoad(type, acc_[i * partials]);
             for (size_t p = 1; p < partials; ++p)
                 v = emit_combine(b_, e_.reducer, acc_type_, v, b_.CreateLoad(type, acc_[i * partials + p]));
-            if (vector_reduces_) {
-                v = across_lanes(v);
-                if (partial_) {
-                    llvm::Value* identity_lane = identity_of(c_, e_.reducer, acc_type_, 0);
-                    v = emit_combine(b_, e_.reducer, acc_type_, b_.CreateSelect(first_, identity_lane, before(tile[i])),
-                                     v);
-                }
+            if (vector_reduces_) v = across_lanes(v);
+            if (partial_ && (vector_reduces_ || resumes_late())) {
+                llvm::Value* identity =
+                    identity_of(c_, e_.reducer, acc_type_, has_vector_ && !vector_reduces_ ? lanes_ : 0);
+                v = emit_combine(b_, e_.reducer, acc_type_, b_.CreateSelect(first_, identity, before(tile[i])), v);
             }
             done.push_back({v, has_vector_ && !vector_reduces_});
         }

@@ -25,8 +25,9 @@ bool affine_access(const Access& access) {
 }
 
 /// Packs a loaded operand so that lanes are contiguous: the dimension indexed by the vector axis becomes the last one,
-/// in blocks of the register tile. [n, k] -> split(0, 32) reorder(0, 2, 1): [n/32, k, 32].
-Layout pack_for_lanes(const Access& a, size_t vector, int64_t block) {
+/// in blocks of the register tile. [n, k] -> split(0, 32) reorder(0, 2, 1): [n/32, k, 32]. `panels`: the blocks are
+/// outermost. [k, n] -> split(1, 32) reorder(1, 0, 2).
+Layout pack_for_lanes(const Access& a, size_t vector, int64_t block, bool panels) {
     std::optional<size_t> dim;
     for (size_t d = 0; d < a.index.size(); ++d)
         if (index_uses({&a.index[d], 1}, vector)) dim = d;
@@ -45,8 +46,9 @@ Layout pack_for_lanes(const Access& a, size_t vector, int64_t block) {
     }
     layout.primitives.emplace_back(layout::Split{*dim, block});
     layout::Reorder reorder;
+    if (panels) reorder.permutation.push_back(*dim);
     for (size_t d = 0; d <= rank; ++d)
-        if (d != *dim + 1) reorder.permutation.push_back(d);
+        if (d != *dim + 1 && !(panels && d == *dim)) reorder.permutation.push_back(d);
     reorder.permutation.push_back(*dim + 1);
     layout.primitives.emplace_back(reorder);
     return layout;
@@ -70,7 +72,7 @@ std::vector<size_t> choose_loads(const OperandWalks& w, size_t vector) {
 }
 
 std::vector<Stmt> make_loads(const Program& stages, PrimitiveId id, const std::vector<size_t>& loads,
-                             const Micro& micro) {
+                             const Micro& micro, std::optional<size_t> panels) {
     const TensorExpr& expr = *stages.primitives[id].expr();
     std::vector<Stmt> out;
     for (const size_t i : loads) {
@@ -79,9 +81,10 @@ std::vector<Stmt> make_loads(const Program& stages, PrimitiveId id, const std::v
         load.access = i;
         const OperandWalk w =
             walk_of(stages, expr, expr.accesses[i].value, expr.accesses[i].index, false, static_cast<int>(micro.lanes));
-        const size_t vector = *micro.vector_axis;
-        if (w.depends(vector) && (!w.unit(vector) || panel_collides(stages, expr, w, vector)))
-            load.layout = pack_for_lanes(expr.accesses[i], vector, std::max<int64_t>(1, micro.registers[vector]));
+        const size_t along = panels.value_or(*micro.vector_axis);
+        if (w.depends(along) && (panels || !w.unit(along) || panel_collides(stages, expr, w, along)))
+            load.layout = pack_for_lanes(expr.accesses[i], along, std::max<int64_t>(1, micro.registers[along]),
+                                         panels.has_value());
         out.push_back(Stmt{load});
     }
     return out;

@@ -14,6 +14,9 @@ inline constexpr int64_t kSummedVectors = 8;
 /// Rows whose share of a left factor stays in L2 (StageChoice::keeps_left).
 inline constexpr int64_t kKeptRows = 256;
 
+/// Panels of a packed block (StageChoice::right_blocks): a row of it is several lines of its page.
+inline constexpr int64_t kPackedPanels = 8;
+
 /// Codes of a word of quantised weights, of two bits each.
 inline constexpr int64_t kMostCodes = 16;
 
