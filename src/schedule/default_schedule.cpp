@@ -85,12 +85,16 @@ std::optional<size_t> row_axis(const Micro& micro) {
     return std::nullopt;
 }
 
+int64_t l1_bytes(const Target& target) {
+    return target.caches.empty() ? kL1Sets * kL1Ways * kLineBytes : target.caches.front().bytes;
+}
+
 /// Whether the rows of a right factor lie on other pages, and a panel of them in more lines than L1 holds for the next
 /// register tile.
 bool scattered_panel(const TensorExpr& e, const OperandWalk& right, const Micro& micro, const Target& target) {
     const int64_t panel = micro.registers[*micro.vector_axis] * byte_size(DType::F32);
     const Expr terms = e.extents[e.spatial];
-    if (terms.is_constant() && terms.constant() * panel <= target.caches.front().bytes) return false;
+    if (terms.is_constant() && terms.constant() * panel <= l1_bytes(target)) return false;
     const auto row = right.stride(e.spatial);
     return !row || *row * byte_size(DType::F32) >= kPageBytes / 2;  // unknown at compile time, or far
 }
@@ -128,7 +132,7 @@ void pack_blocks(const Program& stages, const TensorExpr& e, const Target& targe
         if (!choice.loads.empty() && choice.loads[0] != i) continue;
         choice.loads.clear();
         const int64_t row = micro.registers[*micro.vector_axis] * byte_size(DType::F32);
-        choice.sum_blocks = {{sum, std::max<int64_t>(16, target.caches.front().bytes / 2 / row / 16 * 16)}};
+        choice.sum_blocks = {{sum, std::max<int64_t>(16, l1_bytes(target) / 2 / row / 16 * 16)}};
         choice.right_blocks = {i};
         choice.left_blocks = {1 - i};
         choice.keeps_left = true;
