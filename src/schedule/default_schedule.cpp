@@ -129,7 +129,9 @@ void pack_blocks(const Program& stages, const TensorExpr& e, const Target& targe
             (e.extents[*micro.vector_axis].is_constant() &&
              guessed_extent(stages, e.extents[*micro.vector_axis]) < kLeastColumns))
             continue;
-        if (!choice.loads.empty() && choice.loads[0] != i) continue;
+        // A task that copies the right factor once for all of its rows does so again for each block of them otherwise.
+        const bool few = guessed_extent(stages, e.extents[*rows]) <= 2 * kKeptRows;
+        if (!choice.loads.empty() && (choice.loads[0] != i || !few)) continue;
         choice.loads.clear();
         const int64_t row = micro.registers[*micro.vector_axis] * byte_size(DType::F32);
         choice.sum_blocks = {{sum, std::max<int64_t>(16, l1_bytes(target) / 2 / row / 16 * 16)}};
