@@ -4,8 +4,8 @@
 usage: PYTHONPATH=build/python build/venv/bin/python bench/execution_provider.py MODEL.onnx... [--threads 1,2] [--json FILE]
        ... bench/execution_provider.py MODEL.onnx... --check [--tool build/bin/tilewright]
 
-The three run in turns, with random inputs and IO binding. Prints medians in milliseconds, the regions that the provider takes, the
-nodes that it leaves, and the largest difference from ONNX Runtime in parts of the output's standard deviation. Exit
+The three run in turns, with random inputs and IO binding. Prints medians in milliseconds, the regions that the provider
+takes, the nodes that it leaves, and the largest difference from ONNX Runtime in parts of the output's standard deviation. Exit
 status 1 if the provider takes more than 3 % and more than 20 us longer than our own session, as the bar is.
 
 --check takes no times. It compares the provider's results with our own session's, bit for bit, and those of the model's

@@ -176,8 +176,6 @@ std::vector<construct::Problem> problems(const Program& stages, const Scheduling
     return out;
 }
 
-}  // namespace
-
 /// Whether blocks of factors that are computed at run time are packed. Estimates do not see what that saves: rows of
 /// the right factor that share few sets of the caches.
 ///     [256, 768] x [768, 2304]: packed 9.9 ms and estimated 10.3, 14.7 and 8.9 without
@@ -185,6 +183,8 @@ bool packs_blocks(const TileProgram& p) {
     const Walk w = walk(p);
     return !w.loads.empty() && w.has_partial_sums(p, PrimitiveId(0));
 }
+
+}  // namespace
 
 Spaces spaces_of(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes, const Scheduling& how) {
     if (auto panels = decoded_panels(stages, how.target)) return {std::move(*panels), {}};

@@ -1,7 +1,6 @@
 #include "program/rewrite/borders.h"
 
 #include <algorithm>
-#include <compare>
 #include <set>
 
 namespace tilewright {
