@@ -17,6 +17,7 @@ namespace {
 
 using namespace import_test;
 using testing::HasSubstr;
+using testing::Not;
 using Json = nlohmann::json;
 
 /// y = Softmax(x W), x of shape [batch, 3].
@@ -62,6 +63,28 @@ TEST_F(CompileTool, RunsTheFileAsTheModel) {
         EXPECT_THAT(r.out, HasSubstr("output 'y' f32[2, 4]"));
     }
     EXPECT_EQ(place.read("model.so.out/y.npy"), place.read("model.onnx.out/y.npy"));
+}
+
+TEST_F(CompileTool, CopiesWeightsOfTheFileIfAsked) {
+    compile();
+    for (const char* folder : {"mapped", "copied"}) {
+        std::vector<std::string> arguments = {"run", "model.so", "--input", "x=x.npy", "--output-dir", folder};
+        if (std::string(folder) == "copied") arguments.emplace_back("--copy-weights");
+        const Result r = place.run(arguments);
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_EQ(r.err, "");
+    }
+    EXPECT_EQ(place.read("copied/y.npy"), place.read("mapped/y.npy"));
+}
+
+TEST_F(CompileTool, NamesOptionsWithoutEffectOnTheFile) {
+    compile();
+    const Result r = place.run({"run", "model.so", "--input", "x=x.npy", "--threads", "1", "--precision", "auto",
+                                "--skip", "rewrite", "--kv-cache"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    for (const char* option : {"--precision", "--skip", "--kv-cache"})
+        EXPECT_THAT(r.err, HasSubstr("'model.so' is compiled already: " + std::string(option) + " has no effect"));
+    for (const char* option : {"--threads", "--input"}) EXPECT_THAT(r.err, Not(HasSubstr(option)));
 }
 
 TEST_F(CompileTool, WritesEqualBytesTwice) {

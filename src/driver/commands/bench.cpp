@@ -301,6 +301,7 @@ void add_bench_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("bench", "compile a model and time it");
     add_model_options(*c, o->model);
     add_kv_cache_option(*c, o->model);
+    add_copy_weights_option(*c, o->model);
     add_target_options(*c, o->model);
     add_data_options(*c, o->data);
     add_json_option(*c, o->json);

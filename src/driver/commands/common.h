@@ -78,7 +78,7 @@ struct ModelOptions {
     int threads = 0;
     std::string isa;
     bool no_fuse = false, no_layouts = false, no_code_cache = false, no_calibrate = false, progress = false,
-         keep_subnormals = false, check_values = false, kv_cache = false;
+         keep_subnormals = false, check_values = false, kv_cache = false, copy_weights = false;
     std::string numerics = "default";
     std::string target = "cpu", precision = "f32";
     std::vector<std::string> keep_f32;
@@ -87,6 +87,8 @@ struct ModelOptions {
     Ablations without;
     RewriteFlags rewrite;
     PassFlags passes;
+    /// Those without effect on a file of `compile`.
+    std::vector<const CLI::Option*> compiling;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
 /// The files of --functions. Throws as read_function_library does.
@@ -97,6 +99,8 @@ std::shared_ptr<const CustomOperators> shared_operators(const std::vector<std::s
 Model load_model(const ModelOptions& o);
 /// Adds --kv-cache, for commands that run a model in sessions or write it.
 void add_kv_cache_option(CLI::App& command, ModelOptions& o);
+/// Adds --copy-weights, for commands that load files of `compile`.
+void add_copy_weights_option(CLI::App& command, ModelOptions& o);
 /// Adds --target: texts of gpu_of, or "cpu".
 void add_target_option(CLI::App& command, std::string& target);
 /// Adds --target and --precision, for commands that accept models for GPUs.

@@ -371,6 +371,7 @@ std::shared_ptr<RunOptions> add_run_options(CLI::App& command) {
     o->tolerance.tolerance.max_relative = 1e-4;
     add_model_options(command, o->model);
     add_kv_cache_option(command, o->model);
+    add_copy_weights_option(command, o->model);
     add_target_options(command, o->model);
     add_data_options(command, o->data);
     add_tolerance_options(command, o->tolerance);
