@@ -12,6 +12,12 @@ size_t set_of(int64_t bytes) { return static_cast<size_t>(bytes) / kLineBytes % 
 
 }  // namespace
 
+int64_t l1_bytes(const Target& target) {
+    return target.caches.empty() ? kL1Sets * kL1Ways * kLineBytes : target.caches.front().bytes;
+}
+
+int64_t l1_ways(const Target& target) { return std::max(kL1Ways, l1_bytes(target) / (kL1Sets * kLineBytes)); }
+
 int64_t steps_to_same_set(int64_t stride_bytes) {
     constexpr int64_t kPeriod = kL1Sets * kLineBytes;
     return kPeriod / std::gcd(stride_bytes, kPeriod);

@@ -4,12 +4,18 @@
 
 #include <cstdint>
 
+#include "cost/target.h"
+
 namespace tilewright {
 
 inline constexpr int64_t kLineBytes = 64;
 inline constexpr int64_t kPageBytes = 4096;  ///< a hardware prefetcher follows a stream to the end of its page
 inline constexpr int64_t kL1Sets = 64;
 inline constexpr int64_t kL1Ways = 8;
+
+/// Of the target's first-level cache; of one with unknown caches, 32 KiB in 8 ways. `l1_ways` assumes 64 sets.
+int64_t l1_bytes(const Target& target);
+int64_t l1_ways(const Target& target);
 
 /// The number of steps of `stride_bytes` after which an access returns to the set of the first one; 1: all steps
 /// conflict.

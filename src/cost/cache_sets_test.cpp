@@ -20,5 +20,14 @@ TEST(CacheSets, CountsThePointsOfTheFullestSet) {
     EXPECT_EQ(points_in_fullest_set(2, 4096, 3, 64), 2) << "rows below each other collide, neighbours do not";
 }
 
+TEST(CacheSets, FirstLevelCachesHaveTheSizeOfTheTarget) {
+    Target target;
+    EXPECT_EQ(l1_bytes(target), 32 << 10) << "unknown";
+    EXPECT_EQ(l1_ways(target), 8);
+    target.caches.emplace_back().bytes = 48 << 10;
+    EXPECT_EQ(l1_bytes(target), 48 << 10);
+    EXPECT_EQ(l1_ways(target), 12);
+}
+
 }  // namespace
 }  // namespace tilewright

@@ -85,10 +85,6 @@ std::optional<size_t> row_axis(const Micro& micro) {
     return std::nullopt;
 }
 
-int64_t l1_bytes(const Target& target) {
-    return target.caches.empty() ? kL1Sets * kL1Ways * kLineBytes : target.caches.front().bytes;
-}
-
 /// Whether the rows of a right factor lie on other pages, and a panel of them in more lines than L1 holds for the next
 /// register tile.
 bool scattered_panel(const TensorExpr& e, const OperandWalk& right, const Micro& micro, const Target& target) {

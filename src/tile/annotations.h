@@ -134,6 +134,9 @@ struct Annotations {
     /// Tile registers load their left factor with a hint that caches need not keep it. Where another core has written
     /// it, every panel of columns would fetch it from there again.
     std::optional<bool> stream_left;
+    /// Partial sums are prefetched before the steps of a register tile and added behind them: until then they are on
+    /// their way from a far cache. Otherwise the tile's sums begin with them.
+    std::optional<bool> resume_late;
     std::vector<Tail> tails;                 ///< per axis; an axis without one: derived
     std::optional<std::vector<size_t>> cut;  ///< axes whose loops are cut where conditions change (tile/cuts.h)
     // Of a GPU.

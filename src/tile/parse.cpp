@@ -29,6 +29,7 @@
 //     non_temporal above 33554432      (or always, never; behind a store's padding as well)
 //     prefetch 1 panel bytes 8192 results 8      (or task, rows, window, map, epilogue; prefetch never)
 //     left streamed                    (or kept)
+//     partial_sums late                (or early)
 //     tail m [1 2 3 4 5 6 8 12] shift border 2   cut [m n]
 //
 // and of a GPU, `copy` of a load or a store:
@@ -307,6 +308,10 @@ class Parser {
         if (text_.eat_word("left")) {
             a.stream_left = text_.eat_word("streamed");
             if (!*a.stream_left) text_.expect_word("kept");
+        }
+        if (text_.eat_word("partial_sums")) {
+            a.resume_late = text_.eat_word("late");
+            if (!*a.resume_late) text_.expect_word("early");
         }
         while (text_.eat_word("tail")) {
             Tail& tail = a.tails.emplace_back();

@@ -143,6 +143,7 @@ class Printer {
             if (p.results != 1) s += fmt::format(" results {}", p.results);
         }
         if (a.stream_left) s += *a.stream_left ? " left streamed" : " left kept";
+        if (a.resume_late) s += *a.resume_late ? " partial_sums late" : " partial_sums early";
         for (const Tail& t : a.tails) {
             std::vector<std::string> sizes;
             for (const int64_t size : t.sizes) sizes.push_back(std::to_string(size));

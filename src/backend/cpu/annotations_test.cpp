@@ -360,6 +360,7 @@ TEST_P(AnnotatedCases, compute_what_their_stages_do_with_other_annotations) {
         a.epilogue_loop.emplace();
         a.prefetch.emplace();
         a.cut.emplace();
+        a.resume_late = false;
         return std::vector{a};
     };
     const auto other = [](const StageSite& site) {
@@ -373,6 +374,8 @@ TEST_P(AnnotatedCases, compute_what_their_stages_do_with_other_annotations) {
                 out.push_back(a);
             }
         a.accumulators = {3, 0};
+        out.push_back(a);
+        a.resume_late = true;  // of few steps as well
         out.push_back(a);
         return out;
     };

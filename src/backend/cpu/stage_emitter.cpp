@@ -350,16 +350,7 @@ class StageEmitter : public StageMatrix {
         });
     }
 
-    /// Whether partial sums are added to the tile's own at its end. Until then they are on their way from a far cache:
-    /// the tile's products need nothing of them. Few steps would not cover that time.
-    bool resumes_late() const {
-        constexpr int64_t kLeastSteps = 32;
-        if (e_.reducer != Reducer::Sum || job_.rescale || job_.correction) return false;
-        int64_t steps = 1;
-        for (size_t a = e_.spatial; a < n_axes_ && steps < kLeastSteps; ++a)
-            steps *= axis_ranges_[a].constant_extent.value_or(kLeastSteps);
-        return steps >= kLeastSteps;
-    }
+    bool resumes_late() const { return m_.annotations.resume_late == true; }
 
     /// Returns the sums of the tile, each combined over its accumulators and lanes.
     std::vector<Val> sums_of(const std::vector<Coords>& tile) {

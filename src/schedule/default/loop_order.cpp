@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cost/cache_sets.h"
 #include "program/analysis/dynamic.h"
 #include "schedule/default/steps.h"
 
@@ -99,7 +100,7 @@ void order_scattered(const OperandWalks& w, StageChoice& choice) {
     if (!strides) return;
     if (vector) {
         const int64_t row = w.extent(*vector) * (*strides)[*vector] * byte_size(w.out_type);
-        if (row <= w.target.caches.front().bytes / 2) (*strides)[*vector] = 0;
+        if (row <= l1_bytes(w.target) / 2) (*strides)[*vector] = 0;
     }
     std::vector<size_t>& order = choice.micro.order;
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return (*strides)[a] > (*strides)[b]; });

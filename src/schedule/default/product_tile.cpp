@@ -11,11 +11,6 @@ namespace {
 constexpr int64_t kMostTileVectors = 4;  // along the vector axis
 constexpr int64_t kMostTileRows = 14;    // more rows only add code
 
-/// The ways of L1, of 64 sets: 8 of 32 KiB, 12 of 48 KiB (Intel since Ice Lake, AMD since Zen 5).
-int64_t l1_ways(const Target& target) {
-    return target.caches.empty() ? kL1Ways : std::max(kL1Ways, target.caches[0].bytes / (kL1Sets * kLineBytes));
-}
-
 /// Cycles of one reduction step of a register tile of rows x columns vectors: the maximum of multiply-adds, loads,
 /// latency that too few accumulators do not hide, and the panel's vectors at `panel_bytes_per_cycle`. By 16-bit pairs,
 /// two multiplications and two additions take the place of a multiply-add, three instructions take an operand apart,

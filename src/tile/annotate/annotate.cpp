@@ -254,6 +254,19 @@ std::optional<std::vector<size_t>> unrollable_sum(const StageSite& s, const std:
     return periodic;
 }
 
+/// Sums that begin as partial sums or end with them. Those of several lanes, and tile registers, have one way.
+bool may_resume_late(const StageSite& s) { return s.partial && !s.online && !s.vector_reduces() && !s.on_tiles(); }
+
+/// Few steps would not cover the time in which partial sums arrive.
+bool resumes_late(const StageSite& s) {
+    constexpr int64_t kLeastSteps = 32;
+    if (!may_resume_late(s) || s.expr->reducer != Reducer::Sum) return false;
+    int64_t steps = 1;
+    for (size_t a = s.expr->spatial; a < s.axes.size() && steps < kLeastSteps; ++a)
+        steps *= s.axes[a].extent.value_or(kLeastSteps);
+    return steps >= kLeastSteps;
+}
+
 void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options) {
     const std::vector<std::vector<Expr>> cuts = cuts_at(s, a.cut);
     const std::vector<size_t> cut = axes_with_cuts(cuts);
@@ -270,6 +283,7 @@ void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options
         if (!prefetches.empty()) a.prefetch = std::move(prefetches);
     }
     if (!a.stream_left && options.one_thread && reads_left_from_afar(s)) a.stream_left = true;
+    if (!a.resume_late && resumes_late(s)) a.resume_late = true;
     derive_tails(a, s, cuts,
                  a.unroll_sum == true ? unrollable_sum(s, cut).value_or(std::vector<size_t>()) : std::vector<size_t>());
 }
@@ -333,6 +347,7 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
     for (const Prefetch& p : a.prefetch.value_or(std::vector<Prefetch>()))
         check(may_prefetch(s, p), fmt::format("access {} has no {} to prefetch", p.access, to_string(p.kind)));
     check(!a.stream_left || s.on_tiles(), "only tile registers stream their left factor");
+    check(a.resume_late != true || may_resume_late(s), "no partial sums can be added late");
     for (const Tail& t : a.tails) {
         const bool ascending =
             std::adjacent_find(t.sizes.begin(), t.sizes.end(), std::greater_equal<>()) == t.sizes.end();

@@ -61,7 +61,8 @@ constexpr const char* kAll =
 
 TEST(Annotations, are_read_back_as_they_are_printed) {
     for (const char* some : {kAll, "", " accumulators 1 epilogue_loop [] non_temporal never prefetch never cut []",
-                             " non_temporal always prefetch 1 task bytes 64", " sum looped tail m [13]"}) {
+                             " non_temporal always prefetch 1 task bytes 64", " sum looped tail m [13]",
+                             " partial_sums early tail m [13]"}) {
         const std::string text = annotated_product(some);
         const TileProgram t = parse_tile_program(text);
         EXPECT_EQ(print(t), text);
@@ -262,6 +263,23 @@ compute 0 vector n lanes 16 matrix bf16 tile [m n k] registers [m=32 n=32 k=32] 
     EXPECT_FALSE(streamed(128, false));
     EXPECT_THAT(annotation_errors(" left streamed"),
                 Contains(HasSubstr("only tile registers stream their left factor")));
+}
+
+/// The product whose sum runs in blocks of so many terms.
+std::string product_in_blocks(int terms, const std::string& annotations = "") {
+    const std::string compute = "compute 0 vector n lanes 16 registers [m=13 n=32] order [n m k] padding partition";
+    return changed(annotated_product(), compute + "\n",
+                   fmt::format("for k by {} {{\n{}{}\n}}\n", terms, compute, annotations));
+}
+
+TEST(Annotate, partial_sums_are_added_behind_the_steps_that_cover_their_way) {
+    EXPECT_EQ(derived(product_in_blocks(256)).resume_late, true);
+    EXPECT_EQ(derived(product_in_blocks(32)).resume_late, true);
+    EXPECT_FALSE(derived(product_in_blocks(16)).resume_late);
+    EXPECT_EQ(derived(product_in_blocks(256, " partial_sums early")).resume_late, false);
+    EXPECT_FALSE(derived(annotated_product()).resume_late) << "a whole sum";
+    EXPECT_EQ(verify(parse_tile_program(product_in_blocks(16, " partial_sums late"))), std::vector<std::string>());
+    EXPECT_THAT(annotation_errors(" partial_sums late"), Contains(HasSubstr("no partial sums can be added late")));
 }
 
 TEST(Annotate, a_product_whose_rows_are_known) {

@@ -97,6 +97,7 @@ class Variants {
     void vary_code() {
         if (site_.on_tiles())
             for (const bool streamed : {false, true}) set(&Annotations::stream_left, streamed, false);
+        for (const bool late : {false, true}) set(&Annotations::resume_late, late, false);
         set(&Annotations::cut, std::vector<size_t>{}, std::vector<size_t>{});
         for (const bool unrolled : {false, true}) set(&Annotations::unroll_sum, unrolled, false);
     }
