@@ -74,6 +74,7 @@ TEST(CutTasks, of_padded_convolutions_copy_one_item_of_an_open_batch) {
     ASSERT_EQ(c.tasks.loads, std::vector<size_t>{0});
     EXPECT_EQ(c.tasks.inside[0], 1);
     EXPECT_GT(c.tasks.inside[2], 1) << "rows of windows share what is copied";
+    EXPECT_GE(c.tasks.inside[3], 256) << "a copy reads long runs";
 }
 
 TEST(CutTasks, are_shared_evenly_where_halves_are_not) {

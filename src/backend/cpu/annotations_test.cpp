@@ -6,6 +6,7 @@
 
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/run_kernel_test.h"
+#include "cost/annotate_options.h"
 #include "tile/annotate/annotate.h"
 #include "tile/schedule_cases_test.h"
 #include "tile/walk.h"
@@ -328,10 +329,9 @@ compute 0 vector s0 lanes 8 registers [s0=8] order [s0] padding partition)" +
 TEST(AnnotatedCode, is_the_same_where_annotations_are_derived_before) {
     Target target = avx2();
     target.caches = {cache_of(256)};
-    const int64_t cache_bytes = target.last_cache_bytes();
     for (const char* rows : {"$rows", "1", "8", "21"}) {
         const TileProgram t = product_annotated(rows, "");
-        const TileProgram annotated = annotate(t, {cache_bytes});
+        const TileProgram annotated = annotate(t, annotate_options(target));
         EXPECT_NE(print(annotated), print(t));
         EXPECT_EQ(print_emitted(annotated, target), print_emitted(t, target));
     }

@@ -26,10 +26,10 @@ struct Family {
     int size = 3;
 };
 
-/// AVX2, with caches of this size.
+/// AVX2, with caches that keep a result of so many bytes, rounded down to a multiple of 5 (annotate_options).
 Target with_cache(int64_t bytes) {
     Target target = avx2();
-    for (CacheLevel& c : target.caches) c.bytes = bytes;
+    for (CacheLevel& c : target.caches) c.bytes = bytes / 5 * 8;
     return target;
 }
 

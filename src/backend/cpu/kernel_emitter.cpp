@@ -31,7 +31,7 @@ class KernelEmitter {
           b_(c_),
           p_(annotate(program, annotate_options(target))),
           target_(target),
-          cache_bytes_(target.last_cache_bytes()),
+          cache_bytes_(annotate_options(target).cache_bytes),
           symbol_(symbol),
           exprs_(b_) {}
 

@@ -68,11 +68,11 @@ void StagePrefetch::prefetch_map(const ConstantTransform& map) {
 
 void StagePrefetch::prefetch_rows() {
     constexpr int64_t kLine = 64;
-    const size_t k = e_.spatial;
+    const std::vector<size_t> loops = order(true);
     for (const uint32_t slot : e_.body.slots()) {
         const Prefetch* wanted = prefetch_of(slot, PrefetchKind::Rows);
         if (wanted == nullptr) continue;
-        const size_t rows = order(false).back();
+        const size_t k = loops.back(), rows = order(false).back();
         const int64_t tile = register_tile(rows);
         if (register_tile(k) != 1 || regs_[k] != 1) return;
         if (regs_[rows] != tile || clamp_[rows] || strips_[rows].distance != 0) return;
@@ -105,6 +105,21 @@ std::pair<llvm::Value*, int64_t> StagePrefetch::tile_number(size_t slot) {
     return {number, tiles};
 }
 
+std::pair<llvm::Value*, int64_t> StagePrefetch::reduction_step() {
+    llvm::Value* step = nullptr;
+    int64_t steps = 1;
+    for (const size_t a : order(true)) {
+        const AxisRange& r = axis_ranges_[a];
+        if (regs_[a] != 1 || !r.constant_extent) return {nullptr, 0};
+        llvm::Value* here = b_.CreateSub(base_[a], r.lo);
+        step = step == nullptr
+                   ? here
+                   : b_.CreateAdd(b_.CreateMul(step, b_.getInt64(static_cast<uint64_t>(*r.constant_extent))), here);
+        steps *= *r.constant_extent;
+    }
+    return {step, steps};
+}
+
 void StagePrefetch::prefetch_panels() {
     constexpr int64_t kLine = 64;
     if (is_clamped()) return;
@@ -112,8 +127,8 @@ void StagePrefetch::prefetch_panels() {
         const Prefetch* wanted = prefetch_of(slot, PrefetchKind::Next);
         if (wanted == nullptr) continue;
         const auto [number, tiles] = tile_number(slot);
-        const size_t k = e_.spatial;
-        if (number == nullptr || regs_[k] != 1 || !axis_ranges_[k].constant_extent) continue;
+        const auto [step, steps] = reduction_step();
+        if (number == nullptr || step == nullptr) continue;
         const Place& place = job_.accesses[slot];
         const int64_t width = register_tile(va_) * static_cast<int64_t>(byte_size(place.storage));
         int64_t share = width;  // bytes of a step
@@ -121,9 +136,7 @@ void StagePrefetch::prefetch_panels() {
         // The first line of this panel, and the steps of earlier tiles and of this one.
         const Address here = address(place, offset_of(place, e_.accesses[slot].index, Coords(n_axes_, 0)));
         if (here.per_lane != nullptr) continue;
-        llvm::Value* step = b_.CreateSub(base_[k], axis_ranges_[k].lo);
-        llvm::Value* before =
-            b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(*axis_ranges_[k].constant_extent * share)));
+        llvm::Value* before = b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(steps * share)));
         llvm::Value* moved = b_.CreateNSWMul(step, b_.getInt64(static_cast<uint64_t>(share - width)));
         llvm::Value* there = b_.CreateGEP(b_.getInt8Ty(), here.pointer, b_.CreateAdd(before, moved));
         for (int64_t line = 0; line < share; line += kLine) prefetch(there, wanted->bytes + line);

@@ -25,6 +25,9 @@ class StagePrefetch : public StageTiles {
     /// The number of the register tile among those that share a panel of the access, and how many these are; (null, 1):
     /// one.
     std::pair<llvm::Value*, int64_t> tile_number(size_t slot);
+    /// The number of this step among those of the reduction, and how many these are; (null, 0): a number is dynamic, or
+    /// a step has several points.
+    std::pair<llvm::Value*, int64_t> reduction_step();
     /// PrefetchKind::Epilogue
     void prefetch_epilogue();
     /// PrefetchKind::Window

@@ -289,6 +289,45 @@ TEST(Annotate, a_product_whose_rows_are_known) {
     EXPECT_EQ(derived(annotated_product("", "m=13 n=32", "300"), 1 << 20).non_temporal, kNonTemporalAlways);
 }
 
+TEST(Annotate, parts_of_many_lines_are_stored_through_the_caches) {
+    const auto stored = [](const char* lanes, const char* registers) {
+        return derived(changed(annotated_product("", registers, "300"), "lanes 16", lanes), 1 << 20).non_temporal;
+    };
+    EXPECT_EQ(stored("lanes 8", "m=12 n=16"), kNonTemporalAlways) << "whole lines";
+    EXPECT_EQ(stored("lanes 8", "m=8 n=8"), kNonTemporalAlways) << "halves of few lines";
+    EXPECT_FALSE(stored("lanes 8", "m=12 n=8"));
+    EXPECT_EQ(stored("lanes 16", "m=12 n=16"), kNonTemporalAlways);
+}
+
+/// The product with its sum in two parts of 256 terms, each in rows of its own.
+std::string product_in_parts() {
+    return R"TW(tile product {
+stages {
+program product {
+  input a: f32[2, 1024, 256]
+  input b: f32[64, 2, 256, 16]
+  c: f32[1024, 1024] = [1024, 1024] sum(i2 < 2, i3 < 256) mul(@0, @1) where @0 = a[i2, i0, i3], @1 = b[i1 // 16, i2, i3, i1 % 16]
+  output c
+}
+}
+axes m="1024" n="1024" j="2" k="256"
+stage 0 over [m n j k]
+compute 0 vector n lanes 8 registers [m=6 n=16] order [n m j k] padding partition
+}
+)TW";
+}
+
+TEST(Annotate, the_steps_of_several_reductions_prefetch_rows_and_panels_as_those_of_one) {
+    const Annotations a = derived(product_in_parts());
+    ASSERT_TRUE(a.prefetch);
+    EXPECT_THAT(*a.prefetch, Contains(Prefetch{0, PrefetchKind::Rows, 6 * 256 * 4}));
+    EXPECT_THAT(*a.prefetch, Contains(Prefetch{1, PrefetchKind::Next, 2 * 256 * 16 * 4, 8}));
+    // Lines of a panel that are not in the order of the steps.
+    const Annotations other = derived(changed(product_in_parts(), "order [n m j k]", "order [n m k j]"));
+    EXPECT_THAT(other.prefetch.value_or(std::vector<Prefetch>()),
+                testing::Not(Contains(testing::Field(&Prefetch::kind, PrefetchKind::Next))));
+}
+
 TEST(Annotate, keeps_what_is_there_and_changes_nothing_again) {
     const Annotations given = annotations_of(parse_tile_program(annotated_product(" accumulators 2 prefetch never")));
     const TileProgram once = annotate(parse_tile_program(annotated_product(" accumulators 2 prefetch never")), {4096});

@@ -107,14 +107,33 @@ std::optional<int64_t> bytes_of_panel(const StageSite& s, size_t access) {
     return elements * s.operands[access].element_bytes;
 }
 
-/// As bytes_of_panel, on vectors: where each step of the one reduction loop can prefetch a share of the next panel, as
-/// steps read a panel line by line.
+/// Whether each step of the reduction is one point.
+bool single_steps(const StageSite& s) {
+    for (size_t a = s.expr->spatial; a < s.expr->extents.size(); ++a)
+        if (s.register_tile(a) != 1) return false;
+    return s.expr->extents.size() > s.expr->spatial;
+}
+
+/// Whether consecutive steps of the reduction read consecutive lines, each as long as the register tile is wide.
+bool in_lines(const StageSite& s, size_t access) {
+    const Expr from = element_number(s, access);
+    int64_t line = s.register_tile(*s.micro->vector_axis);
+    const std::vector<size_t> loops = s.order(true);
+    for (auto a = loops.rbegin(); a != loops.rend(); ++a) {
+        if (stride_along(from, *a) != line) return false;
+        if (a + 1 == loops.rend()) break;
+        if (!s.axes[*a].full || !s.axes[*a].extent) return false;
+        line *= *s.axes[*a].extent;
+    }
+    return true;
+}
+
+/// As bytes_of_panel, on vectors: where each step of the reduction can prefetch a share of the next panel, as steps
+/// read a panel line by line.
 std::optional<int64_t> bytes_by_shares(const StageSite& s, size_t access) {
-    const TensorExpr& e = *s.expr;
-    if (s.on_dots() || e.extents.size() != e.spatial + 1 || s.register_tile(e.spatial) != 1) return std::nullopt;
+    if (s.on_dots() || !single_steps(s)) return std::nullopt;
     const auto bytes = bytes_of_panel(s, access);
-    const bool in_lines = stride_along(element_number(s, access), e.spatial) == s.register_tile(*s.micro->vector_axis);
-    return in_lines ? bytes : std::nullopt;
+    return bytes && in_lines(s, access) ? bytes : std::nullopt;
 }
 
 /// If it is near enough. Memory would be idle while all but the first tile of rows use a panel: 128 x 768 sums of 768
@@ -146,14 +165,14 @@ std::optional<Prefetch> panel(const StageSite& s, size_t access) {
     return Prefetch{access, PrefetchKind::Panel, kAhead, least};
 }
 
-/// The bytes of a register tile's rows, where the rows of the next tile adjoin them.
+/// The bytes of a register tile's rows, where the rows of the next tile adjoin them. Rows may have several parts, apart
+/// from each other, that outer loops of the reduction go through.
 std::optional<int64_t> bytes_of_rows(const StageSite& s, size_t access) {
     const TensorExpr& e = *s.expr;
-    if (e.reducer != Reducer::Sum || !s.has_vector() || s.vector_reduces() || e.extents.size() != e.spatial + 1)
-        return std::nullopt;
-    const size_t k = e.spatial, rows = s.order(false).back();
+    if (e.reducer != Reducer::Sum || !s.has_vector() || s.vector_reduces() || !single_steps(s)) return std::nullopt;
+    const size_t k = s.order(true).back(), rows = s.order(false).back();
     const int64_t tile = s.register_tile(rows);
-    if (s.register_tile(k) != 1 || !e.extents[k].is_constant() || s.vector_axis(rows) || tile < 2) return std::nullopt;
+    if (!e.extents[k].is_constant() || s.vector_axis(rows) || tile < 2 || !is_panel(e, access)) return std::nullopt;
     if (!reads(e.body, access) || !e.accesses[access].valid.empty() || on_vector(s, access)) return std::nullopt;
     const int64_t steps = e.extents[k].constant();
     const Expr from = element_number(s, access);
@@ -171,7 +190,7 @@ std::optional<Prefetch> next_rows(const StageSite& s, size_t access) {
     constexpr int64_t kSetsRepeat = 4096;
     const OperandSite& operand = s.operands[access];
     const auto bytes = operand.memory ? bytes_of_rows(s, access) : std::nullopt;
-    if (!bytes || !operand.may_stream() || !s.axes[s.expr->spatial].full) return std::nullopt;
+    if (!bytes || !operand.may_stream() || !s.axes[s.order(true).back()].full) return std::nullopt;
     if (*bytes / s.register_tile(s.order(false).back()) % kSetsRepeat == 0) return std::nullopt;
     return Prefetch{access, PrefetchKind::Rows, *bytes};
 }
