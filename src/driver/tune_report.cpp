@@ -57,7 +57,7 @@ std::string to_text(const TuneReport& r, const TunedModel& of) {
     if (r.initial > 0)
         out += fmt::format("whole runs: {:.3f} ms by default, {:.3f} ms tuned ({:+.1f} %)\n", 1e3 * r.initial,
                            1e3 * r.tuned, 100 * (r.tuned / r.initial - 1));
-    return out + (r.kept ? "the tuned plan is kept: --tuned uses it\n"
+    return out + (r.kept ? "the tuned plan is kept: --tuned, or the option `tuned`, uses it\n"
                          : fmt::format("nothing is gained, the default plan stays: {}\n", r.reason));
 }
 

@@ -20,8 +20,8 @@ struct Settings {
 ///     numerics      "default", "strict" or "fast"
 ///     isa           "avx2", "avx512", ...: the instructions of EPContext models, which other CPUs can then load
 ///     precision     "f32", "f32-fast" or "bf16"
-///     keep_f32      "/lm_head/*;logits": products that stay in f32 whatever the precision, by names of nodes or tensors
-///     keep_subnormals "1": subnormal numbers are not rounded to 0
+///     keep_f32      "/lm_head/*;logits": products that stay in f32, by names of nodes or tensors
+///     keep_subnormals  "1": subnormal numbers are not rounded to 0
 ///     orchestrator  "greedy" or "optimal"
 ///     dims          "batch=1;seq=1..512:8,64": sizes and ranges of the model's dynamic dimensions
 ///     cache_folder  where compiled models are kept; "" (default): the command-line tool's folder; "none": nowhere

@@ -17,10 +17,10 @@ namespace {
 constexpr int64_t kSummedBytes = 16 * 1024;  // of partial sums: half of L1
 constexpr double kWorthSharing = 4000;       // cycles of a stage; shorter ones are not split among threads
 constexpr double kLargeTask = 16000;         // cycles of a task from which many more tasks are allowed
-/// Of a copy's rows where their number is dynamic. 3 channels of 2048 x 2048 pixels, windows of 3 x 3 with step 2: 30 ms
-/// with rows of 48, 24 of 128, 21 of 256 (Zen 2).
+/// Of a copy's rows where their number is dynamic. 3 channels of 2048 x 2048 pixels, windows of 3 x 3 with step 2: 30
+/// ms with rows of 48, 24 of 128, 21 of 256 (Zen 2).
 constexpr int64_t kRunPoints = 256;
-constexpr int64_t kMostRows = 4096;          // of a block where the number of rows is dynamic
+constexpr int64_t kMostRows = 4096;  // of a block where the number of rows is dynamic
 
 class TaskCutter {
   public:

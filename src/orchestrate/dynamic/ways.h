@@ -13,9 +13,9 @@
 #include <optional>
 #include <vector>
 
-#include "schedule/dynamic/cover.h"
 #include "program/plan.h"
 #include "program/sizes.h"
+#include "schedule/dynamic/cover.h"
 #include "tile/tile.h"
 
 namespace tilewright::dynamic {

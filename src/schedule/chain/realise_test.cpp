@@ -20,7 +20,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-
 Target target(int lanes = 4, int workers = 1, int64_t l2_bytes = 1 << 20) {
     return test::target_with({.lanes = lanes, .vector_registers = 16, .workers = workers, .l2_bytes = l2_bytes});
 }
@@ -89,8 +88,7 @@ TEST(Realise, columns_of_matrix_instructions_start_at_whole_vectors) {
     tiles.native = true;
     tiles.features = {"amx-bf16", "amx-tile"};
     const auto products = [&](int64_t columns) {
-        const std::string text =
-            print(given(realise(c, {make_space(c).expressions[0], {32, 64, 32, columns}}, tiles)));
+        const std::string text = print(given(realise(c, {make_space(c).expressions[0], {32, 64, 32, columns}}, tiles)));
         size_t n = 0;
         for (size_t at = text.find("matrix bf16 tile"); at != std::string::npos;
              at = text.find("matrix bf16 tile", at + 1))

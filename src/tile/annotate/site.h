@@ -38,10 +38,10 @@ struct StageSite {
     std::vector<AxisSpan> axes;
     std::vector<OperandSite> operands;  ///< per access
     OperandSite result;
-    bool read_back = false;  ///< a stage of the kernel reads the result
-    bool partial = false;    ///< the reduction is cut: Compute adds to what is there
-    bool apart = false;      ///< its partial sums are not kept in the result (Buffer::partial)
-    bool online = false;     ///< an online maximum, or a sum that one scales
+    bool read_back = false;           ///< a stage of the kernel reads the result
+    bool partial = false;             ///< the reduction is cut: Compute adds to what is there
+    bool apart = false;               ///< its partial sums are not kept in the result (Buffer::partial)
+    bool online = false;              ///< an online maximum, or a sum that one scales
     std::optional<size_t> loop_axis;  ///< the stage's axis of the innermost loop around it
     /// Of the innermost parallel loop, in a kernel of several stages: the stage's axis, and the loop's step.
     std::optional<size_t> task_axis;
