@@ -8,6 +8,7 @@
 #include "compile/kept_models.h"
 #include "cost/target.h"
 #include "driver/commands/common.h"
+#include "driver/files.h"
 #include "driver/gpu_run.h"
 #include "runtime/thread_count.h"
 #include "tune/database.h"
