@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kSummedBytes = 16 * 1024;  // of partial sums: half of L1
 constexpr double kWorthSharing = 4000;       // cycles of a stage; shorter ones are not split among threads
 constexpr double kLargeTask = 16000;         // cycles of a task from which many more tasks are allowed
-/// Of a copy's rows where their number is dynamic. 3 channels of 2048 x 2048 pixels, windows of 3 x 3 with step 2: 30
-/// ms with rows of 48, 24 of 128, 21 of 256 (Zen 2).
+/// Of a task, along the axis that a copy or vectors read contiguously, where its extent is dynamic. 3 channels of 2048
+/// x 2048 pixels, windows of 3 x 3 with step 2: 30 ms with rows of 48, 24 of 128, 21 of 256 (Zen 2).
 constexpr int64_t kRunPoints = 256;
 constexpr int64_t kMostRows = 4096;  // of a block where the number of rows is dynamic
 
@@ -110,7 +110,7 @@ class TaskCutter {
                 const bool item = unit(a) == 1 && !slides(stages_, e_, a);
                 const int64_t blocks = runs_along(a) ? std::max<int64_t>(8, ceil_of(kRunPoints, unit(a))) : 8;
                 const int64_t several = item ? 1 : unit(a) * blocks;
-                inside_[a] = a == vector_ ? std::max<int64_t>(unit(a), 256 / unit(a) * unit(a)) : several;
+                inside_[a] = a == vector_ ? std::max<int64_t>(unit(a), kRunPoints / unit(a) * unit(a)) : several;
                 split_[a] = true;
             }
         const int64_t limit = target_.task_bytes() * 2 / 5;

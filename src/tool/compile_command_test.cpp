@@ -80,9 +80,9 @@ TEST_F(CompileTool, CopiesWeightsOfTheFileIfAsked) {
 TEST_F(CompileTool, NamesOptionsWithoutEffectOnTheFile) {
     compile();
     const Result r = place.run({"run", "model.so", "--input", "x=x.npy", "--threads", "1", "--precision", "auto",
-                                "--skip", "rewrite", "--kv-cache"});
+                                "--skip", "rewrite", "--kv-cache", "--functions", "f.onnx"});
     EXPECT_EQ(r.status, 0) << r.err;
-    for (const char* option : {"--precision", "--skip", "--kv-cache"})
+    for (const char* option : {"--precision", "--skip", "--kv-cache", "--functions"})
         EXPECT_THAT(r.err, HasSubstr("'model.so' is compiled already: " + std::string(option) + " has no effect"));
     for (const char* option : {"--threads", "--input"}) EXPECT_THAT(r.err, Not(HasSubstr(option)));
 }

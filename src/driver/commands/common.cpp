@@ -259,7 +259,7 @@ void add_pass_options(CLI::App& command, PassFlags& o) {
 
 namespace {
 
-/// Options added behind the first ones only matter to a compilation.
+/// Notes that the command's options behind the first so many only matter to a compilation.
 void compiling_since(size_t first, const CLI::App& command, ModelOptions& o) {
     const std::vector<const CLI::Option*> all = command.get_options();
     o.compiling.insert(o.compiling.end(), all.begin() + static_cast<std::ptrdiff_t>(first), all.end());
@@ -270,6 +270,7 @@ void compiling_since(size_t first, const CLI::App& command, ModelOptions& o) {
 void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_option("model", o.model, "ONNX file; run, bench and verify: or a file of `compile`")->required();
     add_operator_options(command, o.operators);
+    o.compiling.push_back(command.get_option("--functions"));
     command.add_option("--threads", o.threads, "worker threads; default: the CPUs this process may use")
         ->check(CLI::Range(1, kMaxThreads));
     command.add_flag("--progress", o.progress, "print progress even if standard error is not a terminal");

@@ -87,7 +87,7 @@ struct ModelOptions {
     Ablations without;
     RewriteFlags rewrite;
     PassFlags passes;
-    /// Those without effect on a file of `compile`.
+    /// Options of the command without effect on a file of `compile`. The command owns them.
     std::vector<const CLI::Option*> compiling;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);

@@ -1,3 +1,5 @@
+// From the options of a command to a compiled model and a session: compiled, kept before, or a file of `compile`.
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>

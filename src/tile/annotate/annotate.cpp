@@ -102,19 +102,21 @@ std::optional<NonTemporal> above_cache(const OperandSite& result, int64_t cache_
     return result.bytes.constant() > cache_bytes ? std::optional(kNonTemporalAlways) : std::nullopt;
 }
 
+constexpr int64_t kLine = 64;  // bytes
+
 /// Whether a step along the axis leads from one line of the result to the next.
 bool next_line(const StageSite& s, size_t axis_number) {
     const Expr offset = strided_offset(result_index(*s.expr), s.result.strides);
     const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
-    return linear && linear->coefficient.is_constant(64 / s.result.element_bytes);
+    return linear && linear->coefficient.is_constant(kLine / s.result.element_bytes);
 }
 
 /// Whether a register tile writes parts of more lines than a CPU combines in its buffers: they would go to memory part
 /// by part.
-///     36 points of a transform of 8 channels (32 bytes): 128 channels of 56 x 56 pixels 0.95 ms through the
-///     caches, 3.0 around them (Zen 2)
+///     36 points of a transform of 8 channels (32 bytes), 14 MB in all (128 channels of 112 x 112 pixels): 0.95 ms
+///     through the caches, 3.0 around them (Zen 2)
 bool writes_parts_of_lines(const StageSite& s) {
-    constexpr int64_t kLine = 64, kCombined = 8;
+    constexpr int64_t kCombined = 8;
     if (!s.has_vector() || s.vector_reduces()) return false;
     int64_t rows = 1;
     for (size_t a = 0; a < s.expr->spatial; ++a)

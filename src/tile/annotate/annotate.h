@@ -16,7 +16,7 @@
 namespace tilewright {
 
 struct AnnotateOptions {
-    int64_t cache_bytes = 0;  ///< that keep a result for the next kernel: larger ones are written around. 0: none are
+    int64_t cache_bytes = 0;  ///< size of the largest result that caches keep for the next kernel; 0: all are
     bool one_thread = false;  ///< computes all kernels: the second-level cache has what the last one wrote
     std::optional<gpu::BlockLimits> gpu = {};  ///< of a kernel on a GPU (annotate/gpu.h)
 };
