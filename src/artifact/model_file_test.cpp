@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "artifact/model_trailer.h"
 #include "base/error.h"
 #include "base/private_folder.h"
 #include "base/temporary_folder_test.h"
@@ -178,6 +179,36 @@ TEST_F(ModelFile, ThatIsDamagedIsRefused) {
     EXPECT_THAT(refusal_of(folder / "missing.so"), HasSubstr("cannot read"));
     EXPECT_FALSE(is_model_file(folder / "text.so"));
     EXPECT_TRUE(is_model_file(folder / "m.so"));
+}
+
+TEST_F(ModelFile, WithDamagedWeightsIsRefusedWhereverTheyAreLoaded) {
+    const ModelFileInfo info =
+        write_model_file({compile_program(test::recurrences({}), with_objects())}, {}, folder / "m.so");
+    const std::string bytes = contents(folder / "m.so");
+    ModelTrailer trailer;
+    std::memcpy(&trailer, &bytes[bytes.size() - sizeof trailer], sizeof trailer);
+    ASSERT_EQ(trailer.weight_bytes, info.weight_bytes);
+    ASSERT_GT(trailer.weight_bytes, 0u);
+    for (const uint64_t at : {trailer.weights_at, trailer.weights_at + trailer.weight_bytes - 1}) {
+        std::string wrong = bytes;
+        wrong[at] = static_cast<char>(wrong[at] ^ 1);
+        const std::string path = written("wrong.so", wrong);
+        EXPECT_THAT(refusal_of(path), HasSubstr("wrong.so' is damaged"));
+        EXPECT_THROW(load_model_file(path, nullptr, true), ModelError);
+        EXPECT_THROW(inspect_model_file(path), ModelError);
+    }
+    EXPECT_NE(load_model_file(folder / "m.so", nullptr, true).model, nullptr);
+}
+
+/// A trailer that leads outside of the file.
+TEST_F(ModelFile, WithAPlaceOutsideIsRefused) {
+    write_model_file({compile_program(test::recurrences({}), with_objects())}, {}, folder / "m.so");
+    const std::string bytes = contents(folder / "m.so");
+    for (const uint64_t at : {uint64_t{bytes.size()}, ~uint64_t{0}, ~uint64_t{0} - 64}) {
+        std::string wrong = bytes;
+        std::memcpy(&wrong[bytes.size() - sizeof(ModelTrailer)], &at, sizeof at);
+        EXPECT_THAT(refusal_of(written("wrong.so", wrong)), HasSubstr("damaged"));
+    }
 }
 
 TEST_F(ModelFile, ForAnotherCpuIsRefusedWithWhatIsMissing) {

@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "artifact/model_reader.h"
-#include "artifact/model_trailer.h"
 #include "backend/cpu/shared_object_view.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -24,7 +25,8 @@ cpu::SharedObjectView view_of(std::string_view bytes, const std::string& path) {
 ModelFileInfo inspect_model_file(const std::string& path) {
     const auto file = std::make_shared<const MappedFile>(path);
     const std::string_view bytes = file->bytes();
-    if (!bytes.starts_with(kArchiveMagic)) check_trailer(bytes, path);
+    std::optional<ModelTrailer> trailer;  // archives have none
+    if (!bytes.starts_with(kArchiveMagic)) trailer = checked_trailer(bytes, path);
     const cpu::SharedObjectView view = view_of(bytes, path);
     check_interface(view.abi, path);
     std::vector<std::vector<cpu::KernelFn>> no_code;
@@ -33,9 +35,10 @@ ModelFileInfo inspect_model_file(const std::string& path) {
         no_code.emplace_back(v.kernels, nullptr);
         variants.push_back({v.plan, no_code.back()});
     }
-    const auto* weights = reinterpret_cast<const std::byte*>(view.weights.data());
+    const std::span weights(reinterpret_cast<const std::byte*>(view.weights.data()), view.weights.size());
+    if (trailer) check_weights(*trailer, weights, path);
     const CustomOperators any = CustomOperators::any();
-    ModelFileInfo out = read_variants(variants, {weights, view.weights.size()}, file, path, false, {&any});
+    ModelFileInfo out = read_variants(variants, weights, file, path, false, {&any});
     out.file_bytes = bytes.size();
     return out;
 }

@@ -12,7 +12,6 @@
 #include "artifact/model_reader.h"
 #include "artifact/model_trailer.h"
 #include "base/error.h"
-#include "base/keyed_hash.h"
 #include "base/mapped_file.h"
 #include "opaque/custom.h"
 #include "runtime/arena.h"
@@ -45,16 +44,22 @@ std::string path_of_its_own(int file) {
     return fmt::format("{}/fd/{}", path, file);
 }
 
-/// The dynamic loader trusts a file's tables: a damaged file must not reach it. Returns the size of the file.
-uint64_t check_file(const MappedFile& file, const std::string& path) {
+/// What is known of a file before it is loaded.
+struct CheckedFile {
+    ModelTrailer trailer;
+    uint64_t bytes = 0;
+};
+
+/// The dynamic loader trusts a file's tables: a damaged file must not reach it.
+CheckedFile checked(const MappedFile& file, const std::string& path) {
     const std::string_view bytes = file.bytes();
     if (bytes.starts_with(kArchiveMagic))
         throw ModelError(fmt::format("'{}' is an archive, which programs are linked with", path),
                          "`tilewright compile model.onnx -o NAME.so` writes a file that can be loaded");
-    check_trailer(bytes, path);
+    const ModelTrailer trailer = checked_trailer(bytes, path);
     if (const std::string_view arch = arch_of(bytes); arch != kHostArch)
         model_error("'{}' was compiled for {}, and this machine is {}", path, arch, kHostArch);
-    return bytes.size();
+    return {trailer, bytes.size()};
 }
 
 /// The loaded file, which keeps `owner` until it is closed.
@@ -94,27 +99,33 @@ ModelFileInfo read_table(const ModelTable& table, std::span<const std::byte> wei
     return read_variants(variants, weights, owner, path, true, with);
 }
 
-ModelFileInfo open_model_file(const Place& from, uint64_t file_bytes, const ReadWith& with) {
+ModelFileInfo open_model_file(const Place& from, const CheckedFile& file, const ReadWith& with) {
     const std::string& path = from.name;
     const std::shared_ptr<void> library = loaded(from);
     const ModelTable& table = table_of(library, path);
     std::span<const std::byte> weights = {table.weights, table.weight_bytes};
     std::shared_ptr<const void> owner = library;
+    std::byte* to = nullptr;
     if (with.copy_weights && !weights.empty()) {
         const auto copy = std::make_shared<std::pair<Arena, std::shared_ptr<void>>>(Arena(), library);
         copy->first.reserve(static_cast<int64_t>(weights.size()));
-        std::memcpy(copy->first.data(), weights.data(), weights.size());
-        weights = {copy->first.data(), weights.size()};
+        to = copy->first.data();
         owner = copy;
     }
+    check_weights(file.trailer, weights, path, to);
+    if (to != nullptr) weights = {to, weights.size()};
     ModelFileInfo out = read_table(table, weights, owner, path, with);
-    out.file_bytes = file_bytes;
+    out.file_bytes = file.bytes;
     return out;
+}
+
+[[noreturn]] void refuse_damaged(const std::string& path) {
+    model_error("'{}' is damaged: its content does not have the checksum at its end", path);
 }
 
 }  // namespace
 
-void check_trailer(std::string_view bytes, const std::string& path) {
+ModelTrailer checked_trailer(std::string_view bytes, const std::string& path) {
     if (bytes.substr(0, 4) != "\177ELF") model_error("'{}' is no compiled model", path);
     const std::string_view magic = bytes.substr(bytes.size() - std::min(bytes.size(), kTrailerMagic.size()));
     constexpr size_t kVersionAt = kTrailerMagic.size() - 1;
@@ -122,12 +133,20 @@ void check_trailer(std::string_view bytes, const std::string& path) {
         throw ModelError(fmt::format("'{}' has version {} of the end of compiled models, and this build reads {}", path,
                                      magic[kVersionAt] - '\0', kTrailerMagic[kVersionAt] - '\0'),
                          "compile the model again");
-    if (bytes.size() < kTrailerBytes || magic != kTrailerMagic)
+    if (bytes.size() < sizeof(ModelTrailer) || magic != kTrailerMagic)
         throw ModelError(fmt::format("'{}' is no compiled model, or is cut off: its last bytes are missing", path),
                          "`tilewright compile` makes such files; strip and similar tools damage them");
-    const std::string_view object = bytes.substr(0, bytes.size() - kTrailerBytes);
-    if (pieces_hash(object) != bytes.substr(object.size(), kFileHashBytes))
-        model_error("'{}' is damaged: its content does not have the hash at its end", path);
+    const std::string_view object = bytes.substr(0, bytes.size() - sizeof(ModelTrailer));
+    ModelTrailer trailer;
+    std::memcpy(&trailer, bytes.data() + object.size(), sizeof trailer);
+    if (!trailer.has_places_in(object) || trailer.rest_of(object) != trailer.rest) refuse_damaged(path);
+    return trailer;
+}
+
+void check_weights(const ModelTrailer& trailer, std::span<const std::byte> weights, const std::string& path,
+                   std::byte* to) {
+    const std::string_view bytes = {reinterpret_cast<const char*>(weights.data()), weights.size()};
+    if (bytes.size() != trailer.weight_bytes || pieces_checksum(bytes, to) != trailer.weights) refuse_damaged(path);
 }
 
 void check_interface(uint32_t abi, const std::string& path) {
@@ -177,11 +196,11 @@ bool is_model_file(const std::string& path) {
 }
 
 ModelFileInfo load_model_file(const std::string& path, const CustomOperators* operators, bool copy_weights) {
-    return open_model_file({path, path}, check_file(MappedFile(path), path), {operators, {}, copy_weights});
+    return open_model_file({path, path}, checked(MappedFile(path), path), {operators, {}, copy_weights});
 }
 
 ModelFileInfo load_model_file(int file, const std::string& name) {
-    return open_model_file({path_of_its_own(file), name}, check_file(MappedFile(file, name), name), {});
+    return open_model_file({path_of_its_own(file), name}, checked(MappedFile(file, name), name), {});
 }
 
 ModelFileInfo load_linked_model(const ModelTable& table, const CustomOperators* operators) {

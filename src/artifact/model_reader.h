@@ -8,11 +8,17 @@
 #include <string_view>
 
 #include "artifact/model_file.h"
+#include "artifact/model_trailer.h"
 
 namespace tilewright::artifact {
 
-/// Throws ModelError unless these are the bytes of a shared object with its trailer, and have the hash that is there.
-void check_trailer(std::string_view bytes, const std::string& path);
+/// Throws ModelError unless these are the bytes of a shared object with its trailer, and all but the weights have the
+/// checksum that is there.
+ModelTrailer checked_trailer(std::string_view bytes, const std::string& path);
+
+/// Throws ModelError unless these are the file's weights. They are also stored at `to` unless that is null.
+void check_weights(const ModelTrailer& trailer, std::span<const std::byte> weights, const std::string& path,
+                   std::byte* to = nullptr);
 
 /// Throws ModelError unless this is kModelAbi.
 void check_interface(uint32_t abi, const std::string& path);

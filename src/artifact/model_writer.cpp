@@ -7,8 +7,8 @@
 #include "artifact/model_file.h"
 #include "artifact/model_trailer.h"
 #include "backend/cpu/shared_object.h"
+#include "backend/cpu/shared_object_view.h"
 #include "base/error.h"
-#include "base/keyed_hash.h"
 #include "base/mapped_file.h"
 
 namespace tilewright::artifact {
@@ -85,12 +85,23 @@ void write_whole(const std::string& path, const std::function<void(const std::st
     }
 }
 
+std::string trailer_of(std::string_view object) {
+    const std::string_view weights = cpu::view_shared_object(object, kTableMagic, kModelAbi).weights;
+    ModelTrailer trailer;
+    trailer.weights_at = weights.empty() ? 0 : static_cast<uint64_t>(weights.data() - object.data());
+    trailer.weight_bytes = weights.size();
+    trailer.weights = pieces_checksum(weights);
+    trailer.rest = trailer.rest_of(object);
+    kTrailerMagic.copy(trailer.magic, sizeof trailer.magic);
+    return {reinterpret_cast<const char*>(&trailer), sizeof trailer};
+}
+
 }  // namespace
 
 std::string model_file_bytes(const Compilations& models, const ModelOrigin& origin) {
     const Parts parts(models, origin);
     std::string bytes = cpu::linked_shared_object(parts.object);
-    return bytes.append(pieces_hash(bytes)).append(kTrailerMagic);
+    return bytes.append(trailer_of(bytes));
 }
 
 ModelObject write_model_object(std::shared_ptr<const CompiledModel> model, const ModelOrigin& origin) {
@@ -105,9 +116,9 @@ ModelFileInfo write_model_file(const Compilations& models, const ModelOrigin& or
     const Parts parts(models, origin);
     write_whole(path, [&](const std::string& part) {
         cpu::link_shared_object(parts.object, part);
-        const std::string hash = pieces_hash(MappedFile(part).bytes());
+        const std::string trailer = trailer_of(MappedFile(part).bytes());
         std::ofstream file(part, std::ios::binary | std::ios::app);
-        file << hash << kTrailerMagic;
+        file << trailer;
         file.close();
         if (!file) throw RuntimeError(fmt::format("cannot write '{}'", path));
     });

@@ -25,7 +25,7 @@ class CustomOperators;
 namespace tilewright::artifact {
 
 /// Raised with every change of the bytes: a file of another version is refused.
-inline constexpr uint32_t kFormatVersion = 5;
+inline constexpr uint32_t kFormatVersion = 6;
 
 /// What a model was compiled from.
 struct ModelOrigin {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/keyed_hash.h"
+#include "base/checksum.h"
 #include "compile/pipeline.h"
 #include "model/recurrence_test.h"
 #include "model/session.h"
@@ -127,10 +127,9 @@ TEST(PlanFile, HasTheStrictModelForInputsThatWinogradIsInexactFor) {
 }
 
 /// The bytes with a header that fits them.
-std::string with_hash(std::string bytes) {
-    constexpr size_t kHeader = 52;
-    const std::string hash = plain_hash(std::string_view(bytes).substr(kHeader));
-    bytes.replace(20, 32, hash);
+std::string with_checksum(std::string bytes) {
+    const Checksum sum = checksum({std::string_view(bytes).substr(36)});
+    bytes.replace(20, 16, sum.text());
     return bytes;
 }
 
@@ -171,7 +170,7 @@ TEST(PlanFile, OfWrongFieldsIsReadOrRefused) {
             std::string wrong = saved.plan.bytes;
             wrong[at] = static_cast<char>(to);
             try {
-                saved.read(with_hash(wrong));
+                saved.read(with_checksum(wrong));
             } catch (const std::exception&) {
                 ++refused;
             }

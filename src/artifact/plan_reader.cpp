@@ -3,7 +3,6 @@
 #include "artifact/plan_file.h"
 #include "artifact/plan_stream.h"
 #include "base/error.h"
-#include "base/keyed_hash.h"
 
 namespace tilewright::artifact {
 
@@ -39,8 +38,8 @@ std::string_view content_of(std::string_view bytes) {
         model_error("the compiled model is damaged: it has {} bytes, and should have {}", bytes.size() - kHeaderBytes,
                     size);
     const std::string_view content = bytes.substr(kHeaderBytes);
-    if (plain_hash(content) != bytes.substr(20, kHashBytes))
-        throw ModelError("the compiled model is damaged: its content does not have the hash in its header");
+    if (checksum({content}).text() != bytes.substr(20, sizeof(Checksum)))
+        throw ModelError("the compiled model is damaged: its content does not have the checksum in its header");
     return content;
 }
 

@@ -7,14 +7,15 @@
 
 #include "artifact/byte_stream.h"
 #include "artifact/plan_file.h"
+#include "base/checksum.h"
 #include "opaque/custom.h"
 #include "opaque/text.h"
 
 namespace tilewright::artifact {
 
-// The header: magic, format version, size of the content, its hash; then the content.
+// The header: magic, format version, size of the content, its checksum; then the content.
 inline constexpr std::string_view kPlanMagic("TWPLAN\r\n", 8);
-inline constexpr size_t kHashBytes = 32, kHeaderBytes = 8 + 4 + 8 + kHashBytes;
+inline constexpr size_t kHeaderBytes = 8 + 4 + 8 + sizeof(Checksum);
 inline constexpr uint64_t kWeightsAlignment = 64;
 
 /// Where a model's constants are written to, or read from.

@@ -64,7 +64,7 @@ PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const ModelOrigi
     out.bytes = kPlanMagic;
     put(out.bytes, kFormatVersion, 4);
     put(out.bytes, content.size(), 8);
-    out.bytes += plain_hash(content);
+    out.bytes += checksum({content}).text();
     out.bytes += content;
     out.model = std::move(model);
     return out;
