@@ -68,6 +68,9 @@ std::string planned_cost_text(const OrchestrateOptions& options) {
     if (const auto& j = options.joint)
         joint = fmt::format(" joint {} {} {} {} {} {:a}", j->search.most_points, j->search.constructed,
                             j->search.levels, j->most_layouts, j->most_combinations, j->solve_seconds);
+    if (options.joint && options.joint->ppo)
+        joint += fmt::format(" ppo {} {} {}", options.joint->ppo->joint, options.joint->ppo->loops,
+                             options.joint->ppo->seed);
     return fmt::format("plans fuse {} layouts {}{} skip {} f32 {} {} without {} {} {} {} {} {}", options.fuse,
                        options.layouts, joint, fmt::join(options.skip, " "), fmt::join(options.f32_products.nodes, " "),
                        fmt::join(options.f32_products.results, " "), w.no_fission, w.no_operator_fusion,

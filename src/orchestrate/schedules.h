@@ -53,6 +53,8 @@ class Schedules {
 
     /// The schedule of a kernel of one stage, or of several that share rows.
     const Scheduled& kernel(const KernelBody& body);
+    /// `schedule` becomes that of the kernel. Schedules of it that were returned before stay as they are.
+    void adopt(const KernelBody& body, TileProgram schedule, std::optional<double> measured);
     /// The schedule of a GEMM chain; nothing if there is none.
     const std::optional<Scheduled>& chain(const KernelBody& body);
     /// The same by estimates, even where measurement is allowed or the chain is tuned.
@@ -123,6 +125,7 @@ class Schedules {
     Watch watch_;
     std::string key_prefix_;  ///< key prefix of kept schedules: all that a schedule depends on except the kernel
     std::unordered_map<std::string, Scheduled> kernels_;
+    std::unordered_map<std::string, Scheduled> adopted_;  ///< in place of those of kernels_
     ScheduledChains chains_, estimated_chains_, tuned_chains_;
     std::unordered_map<std::string, double> hopeless_;    ///< chains that do not replace kernels of so many seconds
     std::unordered_map<std::string, double> measured_;    ///< by the text without the kernel's name

@@ -19,6 +19,7 @@
 #include "onnx/onnx_pb.h"
 #include "tilewright/tilewright.h"
 #include "tool/tool_runner_test.h"
+#include "tune/boosted_trees.h"
 
 namespace tilewright::tool_test {
 namespace {
@@ -370,6 +371,31 @@ TEST_F(Tool, TunesLayoutsTogetherWithLoops) {
     EXPECT_THAT(measured.err, testing::Not(HasSubstr(" 0 kernels measured")));
     const auto decision = [](const std::string& note) { return note.substr(note.find(" s: ")); };
     EXPECT_EQ(decision(measured.err), decision(again.err)) << "measurements are recalled";
+}
+
+TEST_F(Tool, TunesLayoutsByReinforcementLearning) {
+    if (!has_boosted_trees()) GTEST_SKIP() << "XGBoost is not installed";
+    const std::vector<std::string> command = {"op",
+                                              "conv2d c=16 h=10 o=16 kh=3 pad=1",
+                                              "--layouts",
+                                              "ppo",
+                                              "--threads",
+                                              "1",
+                                              "--layout-trials",
+                                              "24",
+                                              "--isa",
+                                              "avx2",
+                                              "--no-run",
+                                              "--database",
+                                              "tuning.db"};
+    const Result first = place.run(command), again = place.run(command);
+    for (const Result& r : {first, again}) {
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_THAT(r.out, HasSubstr("elements, error"));
+        EXPECT_THAT(r.err, HasSubstr("note: layouts: 1 contractions, "));
+    }
+    const auto decision = [](const std::string& note) { return note.substr(note.find(" s: ")); };
+    EXPECT_EQ(decision(first.err), decision(again.err)) << "measurements are recalled";
 }
 
 /// After Ctrl-C or a kill, finished measurements are not repeated.

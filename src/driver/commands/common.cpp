@@ -49,10 +49,18 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     o.scheduler = scheduler_from_string(scheduler).value();
     o.orchestrator = orchestrator_from_string(orchestrate).value();
     o.layouts = layouts != "none";
-    if (layouts == "joint") {
+    if (layouts == "joint" || layouts == "ppo") {
         o.joint.emplace();
-        o.joint->measure = layout_seconds > 0 && !tuned;
-        o.joint->measure_seconds = layout_seconds;
+        constexpr double kSeconds = 10, kAnyTime = 1e6;  // the trials limit the published search
+        const double seconds = layout_seconds.value_or(layouts == "ppo" ? kAnyTime : kSeconds);
+        o.joint->measure = seconds > 0 && !tuned;
+        o.joint->measure_seconds = seconds;
+    }
+    if (layouts == "ppo") {
+        joint::PpoOptions& ppo = o.joint->ppo.emplace();
+        const size_t paper = ppo.joint + ppo.loops;
+        ppo.joint = std::max<size_t>(1, static_cast<size_t>(layout_trials) * ppo.joint / paper);
+        ppo.loops = static_cast<size_t>(layout_trials) - ppo.joint;
     }
     if (tuned && (measure || searches(o.scheduler)))
         throw CLI::ValidationError("--tuned", "it measures nothing: leave out --measure and --scheduler search");
@@ -118,6 +126,26 @@ void add_search_options(CLI::App& command, SchedulerOptions& o) {
         ->check(CLI::IsMember({"relative", "published"}));
 }
 
+void add_layout_options(CLI::App& command, SchedulerOptions& o) {
+    command
+        .add_option(
+            "--layouts", o.layouts,
+            "tensors' layouts: none (row-major), rule (the default heuristic), joint (tuned together with loops, "
+            "which measures kernels; ALT), or ppo (the same by ALT's reinforcement learning: minutes a kernel) (" +
+                o.layouts + ")")
+        ->check(CLI::IsMember({"none", "rule", "joint", "ppo"}));
+    command
+        .add_option("--layout-seconds", o.layout_seconds,
+                    "time for measuring kernels with --layouts joint (10) or ppo (no limit); 0: estimates only")
+        ->check(CLI::Range(0.0, 1e6));
+    command
+        .add_option("--layout-trials", o.layout_trials,
+                    fmt::format("schedules that --layouts ppo measures for each contraction ({}), three in ten of them "
+                                "while layouts change",
+                                o.layout_trials))
+        ->check(CLI::Range(1, 1000000));
+}
+
 }  // namespace
 
 void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
@@ -126,17 +154,7 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     command.add_option("--scheduler", o.scheduler, "the kernel scheduler (" + o.scheduler + ")")
         ->check(CLI::IsMember(names));
     add_orchestrate_option(command, o.orchestrate);
-    command
-        .add_option("--layouts", o.layouts,
-                    "tensors' layouts: none (row-major), rule (the default heuristic), or joint (tuned together with "
-                    "loops, which measures kernels; ALT) (" +
-                        o.layouts + ")")
-        ->check(CLI::IsMember({"none", "rule", "joint"}));
-    command
-        .add_option("--layout-seconds", o.layout_seconds,
-                    fmt::format("time for measuring kernels with --layouts joint ({:.0f}); 0: estimates only",
-                                o.layout_seconds))
-        ->check(CLI::Range(0.0, 1e6));
+    add_layout_options(command, o);
     command
         .add_option("--profile", o.profile,
                     "which kernels optimal orchestration measures: none, lazy (those that decide), full (lazy with "

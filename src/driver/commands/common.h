@@ -24,7 +24,8 @@ struct SchedulerOptions {
     std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", profile,
                 libraries, database;
     std::string layouts = "rule";
-    double layout_seconds = joint::Options().measure_seconds;
+    std::optional<double> layout_seconds = {};  ///< of --layouts joint and ppo; none: theirs
+    int layout_trials = 1000;
     bool measure = false;
     double measure_seconds = CompileOptions().measure_seconds;
     bool tuned = false;

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/error.h"
 #include "orchestrate/optimal/options.h"
 
 namespace tilewright::joint {
@@ -56,6 +57,7 @@ std::optional<std::vector<double>> Evaluation::measured(const std::vector<Placem
         const auto seconds = schedules_.costs().measure_in_turns(alternatives);
         measures_ = seconds.has_value();
         if (!seconds) return std::nullopt;
+        measurements_ += seconds->size();
         size_t k = 0;
         for (const std::string& key : keys)
             if (asked.erase(key) != 0) {
@@ -67,6 +69,31 @@ std::optional<std::vector<double>> Evaluation::measured(const std::vector<Placem
     out.reserve(keys.size());
     for (const std::string& key : keys) out.push_back(measured_.at(key));
     return out;
+}
+
+std::optional<std::vector<double>> Evaluation::schedules(const std::vector<TileProgram>& all,
+                                                         const std::vector<bool>& weights) {
+    std::vector<double> out;
+    if (!measures_) {
+        for (const TileProgram& t : all) out.push_back(rule_.costs().estimate(t));
+        return out;
+    }
+    std::vector<KernelCosts::AlternativeKernel> alternatives;
+    alternatives.reserve(all.size());
+    for (const TileProgram& t : all) alternatives.push_back({t, weights});
+    const auto seconds = schedules_.costs().measure_in_turns(alternatives);
+    if (!seconds) return std::nullopt;
+    measurements_ += seconds->size();
+    for (const double s : *seconds) out.push_back(s < 0 ? kInfinity : s);
+    return out;
+}
+
+void Evaluation::adopt(const Placement& p, TileProgram schedule, double seconds) {
+    const auto kernel = kernel_in_layouts(*p.single, p.layouts, target());
+    TW_CHECK(kernel, "a schedule of a kernel that is none");
+    constructed_[key_of(p)] = rule_.costs().estimate(schedule);
+    if (measures_) measured_[key_of(p)] = seconds;
+    schedules_.adopt(kernel->body, std::move(schedule), measures_ ? std::optional(seconds) : std::nullopt);
 }
 
 }  // namespace tilewright::joint

@@ -32,9 +32,16 @@ class Evaluation {
     /// not measured, or the time is over.
     std::optional<std::vector<double>> measured(const std::vector<Placement>& all);
 
+    /// Seconds of schedules of one kernel with these weights, measured in turns; infinity: it cannot run. Estimates
+    /// where no kernel is measured. Nothing where the time is over.
+    std::optional<std::vector<double>> schedules(const std::vector<TileProgram>& all, const std::vector<bool>& weights);
+    /// The schedule of the kernel from now on, with what schedules() gave for it.
+    void adopt(const Placement& p, TileProgram schedule, double seconds);
+
+    const Scheduling& scheduling() const { return schedules_.how(); }
     bool measures() const { return measures_; }
     void stop() { measures_ = false; }
-    size_t kernels_measured() const { return measured_.size(); }
+    size_t measurements() const { return measurements_; }  ///< of kernels and schedules
 
   private:
     using Known = std::map<std::string, double>;
@@ -44,6 +51,7 @@ class Evaluation {
     Schedules rule_;  ///< with SchedulerKind::Default
     bool measures_;
     Known by_rule_, constructed_, measured_;
+    size_t measurements_ = 0;
 };
 
 }  // namespace tilewright::joint

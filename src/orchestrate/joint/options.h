@@ -2,6 +2,8 @@
 // Options of the joint tuning of layouts and loops (tune_layouts.h).
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 
 namespace tilewright::joint {
 
@@ -12,8 +14,18 @@ struct SearchOptions {
     int levels = 1;            ///< of tiles
 };
 
+/// ALT's own search (ppo/cross_exploration.h), with the paper's budgets (§7).
+struct PpoOptions {
+    size_t joint = 300, loops = 700;  ///< measurements of a contraction: joint stage, and loops only
+    size_t batch = 128;               ///< sampled points of a batch, and steps of an episode
+    size_t measured = 8;              ///< of each
+    size_t rounds = 1;                ///< episodes of loops for a layout in the joint stage
+    uint64_t seed = 1;
+};
+
 struct Options {
     SearchOptions search;
+    std::optional<PpoOptions> ppo;  ///< in place of `search`
     size_t most_layouts = 4;        ///< per tensor
     size_t most_combinations = 16;  ///< of layouts, per primitive
     bool measure = false;           ///< kernels run (KernelCosts::measure); false: estimates only

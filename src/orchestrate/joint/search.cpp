@@ -105,10 +105,14 @@ class Search {
   public:
     Search(const SinglePrimitive& contraction, const std::vector<Layout>& rule, Evaluation& evaluation,
            const SearchOptions& options)
-        : single_(contraction), rule_(rule), how_(evaluation), options_(options) {}
+        : single_(contraction),
+          rule_(rule),
+          how_(evaluation),
+          options_(options),
+          layouts_(contraction, rule, evaluation) {}
 
     SearchResult run() {
-        result_.rule = candidate(rule_);
+        result_.rule = layouts_.candidate(rule_);
         result_.rule.seconds = how_.constructed({&single_, rule_});
         const auto found = layout_template(single_.program, PrimitiveId(0), options_.levels);
         if (found) {
@@ -121,53 +125,10 @@ class Search {
     }
 
   private:
-    /// The layouts at a point. Tensors that are read where the result is written follow the result.
-    std::vector<Layout> layouts_at(const LayoutTemplate& of, const LayoutPoint& point) const {
-        const LayoutRequests requests = of.requests(point);
-        std::vector<Layout> out = rule_;
-        const TensorExpr& e = *single_.primitive().expr();
-        const ValueId result = single_.program.outputs[0];
-        out.back() = requests.written.at(result);
-        for (size_t t = 0; t + 1 < out.size(); ++t) {
-            const ValueId v = single_.value(t);
-            bool requested = false;
-            for (size_t slot = 0; slot < e.accesses.size(); ++slot) {
-                if (e.accesses[slot].value != v) continue;
-                const auto r = requests.read.find({PrimitiveId(0), slot});
-                if (r != requests.read.end() && !requested) {
-                    out[t] = r->second;
-                    requested = true;
-                } else if (r == requests.read.end() && !requested && e.accesses[slot].index == result_index(e) &&
-                           single_.program.values[v].shape == single_.program.values[result].shape) {
-                    out[t] = out.back();
-                }
-            }
-        }
-        return out;
-    }
-
-    LayoutCandidate candidate(std::vector<Layout> layouts) {
-        LayoutCandidate c;
-        for (size_t t = 0; t + 1 < layouts.size(); ++t)
-            if (expands(layouts[t], single_.program.values[single_.value(t)].shape))
-                c.conversions += conversion(t, layouts[t]);
-        c.layouts = std::move(layouts);
-        return c;
-    }
-
-    double conversion(size_t tensor, const Layout& to) {
-        const auto [it, fresh] = converted_.try_emplace({tensor, print(to)}, 0.0);
-        if (fresh) {
-            const SinglePrimitive copy = single_copy(single_.program, single_.value(tensor));
-            it->second = kKernelSeconds + how_.by_rule({&copy, {rule_[tensor], to}});
-        }
-        return it->second;
-    }
-
     void compare(const LayoutTemplate& of, const LayoutPoint& point) {
-        std::vector<Layout> layouts = layouts_at(of, point);
+        std::vector<Layout> layouts = layouts_.at(of, point);
         if (!seen_.insert(text_of(layouts)).second) return;
-        LayoutCandidate c = candidate(std::move(layouts));
+        LayoutCandidate c = layouts_.candidate(std::move(layouts));
         c.seconds = how_.by_rule({&single_, c.layouts});
         ++result_.points;
         if (c.seconds != kInfinity) found_.emplace_back(std::move(c), point);
@@ -179,21 +140,7 @@ class Search {
     }
 
     void compare_points(const LayoutTemplate& of) {
-        // Parameters of constant operands alone are skipped: constants are packed for the micro-kernel (lay_out).
-        LayoutPoint whole;
-        for (const LayoutParameter& p : of.parameters()) whole.push_back(p.factors.back());
-        const std::string text = text_of(layouts_at(of, whole));
-        std::vector<bool> relevant;
-        for (size_t k = 0; k < whole.size(); ++k) {
-            bool differs = false;
-            for (const int64_t f : of.parameters()[k].factors) {
-                LayoutPoint p = whole;
-                p[k] = f;
-                differs = differs || (of.valid(p) && text_of(layouts_at(of, p)) != text);
-            }
-            relevant.push_back(differs);
-        }
-        const Points points(of, relevant, how_.target().micro_lanes());
+        const Points points(of, layouts_.relevant(of), how_.target().micro_lanes());
         seen_.insert(text_of(rule_));
         for (const LayoutPoint& p : points.start(options_.most_points / 2)) compare(of, p);
         // The rest of the budget goes to the neighbours of the best points.
@@ -252,10 +199,10 @@ class Search {
     const std::vector<Layout>& rule_;
     Evaluation& how_;
     const SearchOptions& options_;
+    PointLayouts layouts_;
     SearchResult result_;
     std::vector<std::pair<LayoutCandidate, LayoutPoint>> found_;  ///< by the default heuristic
     std::set<std::string> seen_;
-    std::map<std::pair<size_t, std::string>, double> converted_;
 };
 
 }  // namespace

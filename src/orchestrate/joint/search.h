@@ -8,19 +8,10 @@
 
 #include "orchestrate/joint/evaluation.h"
 #include "orchestrate/joint/options.h"
+#include "orchestrate/joint/point_layouts.h"
 #include "orchestrate/joint/single_kernel.h"
 
 namespace tilewright::joint {
-
-/// Layouts of a contraction's tensors.
-struct LayoutCandidate {
-    std::vector<Layout> layouts;  ///< per tensor of the primitive
-    double seconds = 0;           ///< of the kernel
-    /// Estimated seconds of conversions that no producer avoids: of operands in layouts that expand.
-    double conversions = 0;
-    bool measured = false;  ///< `seconds` is measured, not estimated
-    double total() const { return seconds + conversions; }
-};
 
 struct SearchResult {
     LayoutCandidate rule;               ///< the layouts of the default heuristic

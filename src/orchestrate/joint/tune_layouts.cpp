@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "orchestrate/joint/layout_choice.h"
 #include "orchestrate/joint/layout_options.h"
+#include "orchestrate/joint/ppo/cross_exploration.h"
 #include "program/analysis/contraction.h"
 
 namespace tilewright::joint {
@@ -37,7 +38,7 @@ class Tuning {
     ChosenLayouts run() {
         search();
         ChosenLayouts out = proposals_.empty() ? given_ : choose();
-        report_.measured += how_.kernels_measured();
+        report_.measured += how_.measurements();
         report_.ms += now_ms() - begin_;
         return out;
     }
@@ -79,7 +80,9 @@ class Tuning {
         for (const Contractions& c : all) {
             if (c.seconds < kLeastShare * total) break;
             if (how_.measures() && now_ms() - begin_ > 1e3 * kSearchShare * options_.measure_seconds) break;
-            SearchResult found = search_layouts(c.all[0], c.rule, how_, options_.search);
+            SearchResult found =
+                options_.ppo ? ppo::search_layouts(c.all[0], c.rule, how_, *options_.ppo, options_.search.levels)
+                             : search_layouts(c.all[0], c.rule, how_, options_.search);
             for (const SinglePrimitive& single : c.all) propose(single, found);
             report_.contractions.push_back(std::move(found));
         }
