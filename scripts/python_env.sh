@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/python_env.sh BUILD_FOLDER    creates BUILD_FOLDER/venv with what the Python package needs: nanobind, numpy; and
-# with ONNX Runtime, which its tests compare with and run the execution provider in.
+# with ONNX Runtime, which its tests compare with and run the execution provider in; under CI also with Ray and Dask.
 # Without a network or python3-venv it says so and succeeds: the package and its test, or those tests, are left out then.
 set -euo pipefail
 
@@ -22,5 +22,12 @@ if ! has onnxruntime && [[ ! -e $venv/no_onnxruntime ]]; then
     if ! install 'onnxruntime>=1.23'; then
         touch "$venv/no_onnxruntime"
         echo "python_env: no tests with ONNX Runtime ($venv/no_onnxruntime): $(tail -n 1 "$log")" >&2
+    fi
+fi
+# What spreads a tuning over machines: large, and only tests use it here.
+if [[ -n ${CI:-} ]] && ! has ray,distributed && [[ ! -e $venv/no_cluster ]]; then
+    if ! install 'ray>=2.9' distributed; then
+        touch "$venv/no_cluster"
+        echo "python_env: no tests with Ray and Dask ($venv/no_cluster): $(tail -n 1 "$log")" >&2
     fi
 fi

@@ -30,15 +30,15 @@ class HostTrials {
     HostTrials(TuneSettings settings, Target target, std::shared_ptr<TuningDatabase> database)
         : settings_(std::move(settings)), target_(std::move(target)), database_(std::move(database)) {}
 
-    std::optional<std::vector<Trial>> operator()(const std::vector<TileProgram>& candidates,
-                                                 const std::vector<bool>& weights) {
+    std::optional<std::vector<TunedKernel>> operator()(const std::vector<TileProgram>& candidates,
+                                                       const std::vector<bool>& weights) {
         const auto sizes = assumed_sizes(candidates.at(0).stages);
         if (!sizes) return std::nullopt;
         if (!tuner_ || settings_.weights != weights) {
             settings_.weights = weights;
             tuner_ = std::make_unique<Tuner>(target_, settings_, database_.get());
         }
-        std::vector<Trial> out(candidates.size());
+        std::vector<TunedKernel> out(candidates.size());
         std::vector<bool> done(candidates.size(), false);
         try {
             for (size_t k = 0; k < candidates.size(); ++k) {  // a tuner takes schedules of the same stages together
@@ -52,11 +52,8 @@ class HostTrials {
                     done[i] = true;
                 }
                 if (programs.empty()) continue;
-                const std::vector<TunedKernel> tuned = tuner_->tune(programs, *sizes);
-                for (size_t i = 0; i < equal.size(); ++i) {
-                    const Measurement& m = tuned[i].measurement;
-                    out[equal[i]] = {m.verdict, m.seconds.value, tuned[i].remembered};
-                }
+                std::vector<TunedKernel> tuned = tuner_->tune(programs, *sizes);
+                for (size_t i = 0; i < equal.size(); ++i) out[equal[i]] = std::move(tuned[i]);
             }
         } catch (const std::exception& e) {  // it has no reference, or its operands do not fit in memory
             if (settings_.warn)
@@ -75,12 +72,27 @@ class HostTrials {
 
 }  // namespace
 
-MeasureTrials trials_on_host(const CompileOptions& options, const Target& target, int64_t weight_bytes,
-                             std::shared_ptr<TuningDatabase> database) {
+TuneCandidates candidates_on_host(const CompileOptions& options, const Target& target, int64_t weight_bytes,
+                                  std::shared_ptr<TuningDatabase> database) {
     return [trials = std::make_shared<HostTrials>(schedule_settings_in_model(options, target, weight_bytes), target,
                                                   std::move(database))](const std::vector<TileProgram>& candidates,
                                                                         const std::vector<bool>& weights) {
         return (*trials)(candidates, weights);
+    };
+}
+
+MeasureTrials trials_on_host(const CompileOptions& options, const Target& target, int64_t weight_bytes,
+                             std::shared_ptr<TuningDatabase> database) {
+    return [tune = candidates_on_host(options, target, weight_bytes, std::move(database))](
+               const std::vector<TileProgram>& candidates,
+               const std::vector<bool>& weights) -> std::optional<std::vector<Trial>> {
+        const auto tuned = tune(candidates, weights);
+        if (!tuned) return std::nullopt;
+        std::vector<Trial> out;
+        out.reserve(tuned->size());
+        for (const TunedKernel& k : *tuned)
+            out.push_back({k.measurement.verdict, k.measurement.seconds.value, k.remembered});
+        return out;
     };
 }
 

@@ -16,6 +16,7 @@
 #include "schedule/candidate_search.h"
 #include "tune/allocation.h"
 #include "tune/database.h"
+#include "tune/tuner.h"
 
 namespace tilewright {
 
@@ -29,7 +30,12 @@ struct Trial {
 /// unknown before the model runs.
 using MeasureTrials = std::function<std::optional<std::vector<Trial>>(const std::vector<TileProgram>& candidates,
                                                                       const std::vector<bool>& weights)>;
+/// The same with all that the tuning database keeps of a measurement.
+using TuneCandidates = std::function<std::optional<std::vector<TunedKernel>>(const std::vector<TileProgram>& candidates,
+                                                                             const std::vector<bool>& weights)>;
 /// On this machine, with the results in `database` (null: not kept). `weight_bytes`: of the model.
+TuneCandidates candidates_on_host(const CompileOptions& options, const Target& target, int64_t weight_bytes,
+                                  std::shared_ptr<TuningDatabase> database);
 MeasureTrials trials_on_host(const CompileOptions& options, const Target& target, int64_t weight_bytes,
                              std::shared_ptr<TuningDatabase> database);
 

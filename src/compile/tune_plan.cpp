@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "compile/measured_costs.h"
 #include "compile/pipeline.h"
+#include "compile/tune_jobs.h"
 #include "compile/tuned_plan.h"
 #include "compile/whole_runs.h"
 #include "cost/annotate_options.h"
@@ -84,7 +85,16 @@ class PlanTuning {
           measure_(options.measure ? options.measure
                                    : trials_on_host(given.options, given.planning.scheduling.target,
                                                     bytes_of_constants(given.program), database_)),
-          begin_(now()) {}
+          begin_(now()) {
+        if (options.jobs == 0) return;
+        collector_.emplace(given.options, given.planning.scheduling.target, bytes_of_constants(given.program),
+                           database_, options.jobs);
+        measure_ = [this](const std::vector<TileProgram>& candidates, const std::vector<bool>& weights) {
+            return collector_->trials(candidates, weights);
+        };
+    }
+    PlanTuning(const PlanTuning&) = delete;
+    PlanTuning& operator=(const PlanTuning&) = delete;
 
     TuneReport run() {
         KernelSet kernels;
@@ -93,6 +103,10 @@ class PlanTuning {
         for (auto& [key, task] : tasks_) task.initial_calls = task.calls;
         if (database_) earlier_ = find_tuned_plan(*database_, given_.key);
         rounds();
+        if (collector_) {
+            report_.jobs = collector_->take();
+            return std::move(report_);
+        }
         compare(initial, kernels);
         report_.seconds = seconds();
         return std::move(report_);
@@ -176,6 +190,8 @@ class PlanTuning {
         if (!report_.ended.empty()) return true;
         if (o_.interrupted && o_.interrupted())
             report_.ended = "interrupted";
+        else if (collector_ && collector_->full())
+            report_.ended = "there are as many jobs as wanted";
         else if (o_.budget.candidates && tried_ >= *o_.budget.candidates)
             report_.ended = "all candidates of the budget were tried";
         else if (o_.budget.seconds && seconds() + std::max(round_seconds(), next.round_seconds) > time_for_rounds())
@@ -380,7 +396,8 @@ class PlanTuning {
     const PlanToTune& given_;
     const TunePlanOptions& o_;
     const std::shared_ptr<TuningDatabase> database_;
-    const MeasureTrials measure_;
+    MeasureTrials measure_;
+    std::optional<JobCollector> collector_;
     const double begin_;
     std::map<std::string, Task> tasks_;         ///< by key
     std::map<std::string, std::string> texts_;  ///< by key, of the kernels that the last plan's passes planned

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "compile/options.h"
+#include "compile/tune_jobs.h"
 #include "compile/tune_kernel.h"
 #include "orchestrate/options.h"
 #include "tune/allocation.h"
@@ -43,9 +44,12 @@ struct TunePlanOptions {
     TuningBudget budget;
     std::function<void(const TuningState&)> watch;  ///< may be empty
     std::function<bool()> interrupted;              ///< ends the tuning with what was found; may be empty
-    MeasureTrials measure;                          ///< trials_on_host if empty
-    RunPlans run;                                   ///< whole runs; plan_runner if empty
-    std::function<double()> now_ms;                 ///< the clock of a budget of time; base/clock.h if empty
+    /// Not 0: nothing is measured, and the report has at most so many rounds of the budget that the database does not
+    /// know (tune_jobs.h); the plan is not compared.
+    size_t jobs = 0;
+    MeasureTrials measure;           ///< trials_on_host if empty
+    RunPlans run;                    ///< whole runs; plan_runner if empty
+    std::function<double()> now_ms;  ///< the clock of a budget of time; base/clock.h if empty
 };
 
 struct TuneReport {
@@ -68,6 +72,7 @@ struct TuneReport {
     double initial = 0, tuned = 0;  ///< median seconds of whole runs of both plans; 0: not compared
     bool kept = false;              ///< the tuned plan replaces the default one
     std::string reason;             ///< if not: why
+    std::vector<TuneJob> jobs;      ///< of TunePlanOptions::jobs
 };
 
 /// Replaces the plan by the tuned one if whole runs of the latter are faster by a margin (2 %), and keeps the choice in

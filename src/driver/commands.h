@@ -15,6 +15,7 @@ void add_bisect_command(CLI::App& app, int& status);
 void add_quantize_command(CLI::App& app, int& status);
 void add_bench_command(CLI::App& app, int& status);
 void add_tune_command(CLI::App& app, int& status);
+void add_measure_command(CLI::App& app, int& status);
 void add_op_command(CLI::App& app, int& status);
 void add_dump_command(CLI::App& app, int& status);
 void add_passes_command(CLI::App& app, int& status);

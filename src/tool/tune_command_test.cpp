@@ -194,6 +194,86 @@ TEST_F(TuneTool, AnInterruptEndsWithTheTable) {
     EXPECT_FALSE(json("tuned.json").at("kernels").empty());
 }
 
+void write_text(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+/// Records of a database that is filled by jobs, `most` of them at a time, by estimates in place of times.
+Records by_jobs(const Workplace& place, const std::string& budget, const std::string& most, const std::string& database,
+                const std::vector<std::string>& how = {"--estimates"}) {
+    for (int k = 0; k < 100; ++k) {
+        const Result jobs = place.run(
+            {"tune", "model.onnx", "--budget", budget, "--jobs", most, "--threads", "1", "--database", database});
+        EXPECT_EQ(jobs.status, 0) << jobs.err;
+        if (jobs.out.empty()) break;
+        EXPECT_LE(std::count(jobs.out.begin(), jobs.out.end(), '\n'), std::stoi(most));
+        write_text(place / "jobs", jobs.out);
+        std::vector<std::string> measure = {"measure", "jobs"};
+        measure.insert(measure.end(), how.begin(), how.end());
+        const Result measured = place.run(measure);
+        EXPECT_EQ(measured.status, 0) << measured.err;
+        write_text(place / "records", measured.out);
+        EXPECT_EQ(place.run({"db", "merge", "records", "--db", database}).status, 0);
+    }
+    return records((place / database));
+}
+
+TEST_F(TuneTool, JobsMeasuredElsewhereGiveThePlanOfOneMachine) {
+    const Records one = by_jobs(place, "60", "1", "one.db"), many = by_jobs(place, "60", "5", "many.db");
+    EXPECT_GE(one.size(), 30u);
+    EXPECT_GE(many.size(), one.size()) << "rounds that one machine does not come to";
+    for (const auto& [key, m] : one) EXPECT_EQ(many.count(key), 1u);
+    std::vector<Json> kernels;
+    for (const std::string database : {"one.db", "many.db"}) {
+        const Result r = place.run(
+            {"tune", "model.onnx", "--budget", "60", "--json", "t.json", "--threads", "1", "--database", database});
+        ASSERT_EQ(r.status, 0) << r.err;
+        const Json t = json("t.json");
+        EXPECT_EQ(t["recalled"], t["candidates"]) << "nothing is measured again";
+        for (Json& k : kernels.emplace_back(t["kernels"])) {  // by estimates, whatever whole runs say
+            k.erase("schedule");
+            k.erase("tuned_us");
+            k.erase("dropped");
+        }
+    }
+    EXPECT_EQ(kernels[0], kernels[1]);
+}
+
+TEST_F(TuneTool, JobsAreCheckedAndMeasured) {
+    const Records found = by_jobs(place, "10", "1", kDatabase, {});
+    EXPECT_EQ(found.size(), 10u);
+    for (const auto& [key, m] : found) {
+        EXPECT_EQ(m.verdict, Verdict::measured) << m.reason;
+        EXPECT_GT(m.seconds.samples, 1);
+    }
+}
+
+TEST_F(TuneTool, JobsOfOtherMachinesAndDamagedOnesAreRefused) {
+    const Result jobs = tool({"tune", "model.onnx", "--budget", "8", "--jobs", "1"});
+    const auto refusal = [&](const std::string& text) {
+        write_text(place / "jobs", text);
+        const Result r = place.run({"measure", "jobs"});
+        EXPECT_EQ(r.status, 1);
+        EXPECT_EQ(r.out, "");
+        return r.err;
+    };
+    Json job = Json::parse(jobs.out);
+    Json other = job;
+    other["target"]["cpu_id"] = "Other 1/2/3";
+    EXPECT_THAT(refusal(other.dump()), HasSubstr("and this machine is"));
+    EXPECT_THAT(refusal(jobs.out.substr(0, 100)), HasSubstr("'jobs', line 1: "));
+    other = job;
+    other["candidates"][0] = "tile {";
+    EXPECT_THAT(refusal("\n" + other.dump()), HasSubstr("'jobs', line 2: "));
+    other = job;
+    other["format"] = 7;
+    EXPECT_THAT(refusal(other.dump()), HasSubstr("format 7"));
+    other = job;
+    other["candidates"] = Json::array();
+    EXPECT_THAT(refusal(other.dump()), HasSubstr("no candidates"));
+    const Result timed = tool({"tune", "model.onnx", "--budget", "10s", "--jobs", "1"});
+    EXPECT_EQ(timed.status, 2);
+    EXPECT_THAT(timed.err, HasSubstr("a number of candidates"));
+}
+
 TEST_F(TuneTool, DynamicModelsAreTuned) {
     place.write("dynamic.onnx", two_products(-1));
     const Result r = tool({"tune", "dynamic.onnx", "--budget", "16", "--dim", "rows=40", "--json", "tuned.json"});

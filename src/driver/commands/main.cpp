@@ -49,6 +49,7 @@ int run(int argc, const char* const* argv, bool& reported) {
     add_run_command(app, status);
     add_bench_command(app, status);
     add_tune_command(app, status);
+    add_measure_command(app, status);
     add_compile_command(app, status);
     add_inspect_command(app, status);
     add_explain_command(app, status);

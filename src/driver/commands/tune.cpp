@@ -20,6 +20,7 @@ struct TuneCommand {
     ModelOptions model;
     DataOptions data;
     std::string budget = "60s", json;
+    size_t jobs = 0;  ///< 0: measures on this machine
 };
 
 void refuse_what_cannot_be_tuned(const TuneCommand& o) {
@@ -31,6 +32,8 @@ void refuse_what_cannot_be_tuned(const TuneCommand& o) {
     if (s.orchestrate != "greedy") refuse("--orchestrate", "plans of greedy orchestration are tuned");
     if (!o.model.target_file.empty())
         refuse("--target-file", "kernels of another machine cannot be measured on this one");
+    if (o.jobs > 0 && !parse_tuning_budget(o.budget).candidates)
+        refuse("--jobs", "a budget of time is of one machine: give --budget a number of candidates");
     if (o.model.precision == "auto") refuse("--precision", "tune for one precision: f32 or bf16");
 }
 
@@ -39,6 +42,7 @@ int command_tune(const TuneCommand& o) {
     if (!o.json.empty()) check_writable(o.json);
     TunePlanOptions t;
     t.budget = parse_tuning_budget(o.budget);
+    t.jobs = o.jobs;
     std::map<std::string, int64_t> assumed;
     PipelineOptions p = pipeline_options(o.model);
     p.reference = false;
@@ -57,6 +61,10 @@ int command_tune(const TuneCommand& o) {
         t.interrupted = Interrupts::seen;
         p.compile.tune = [&](const PlanToTune& plan) { report = tune_plan(plan, t); };
         compile(o.model, p, progress);
+    }
+    if (o.jobs > 0) {
+        for (const TuneJob& job : report.jobs) std::puts(to_json_line(job).c_str());
+        return 0;
     }
     const TunedModel about = {o.model.model, o.budget, p.compile.threads, assumed};
     write_json(o.json, to_json(report, about));
@@ -82,6 +90,11 @@ void add_tune_command(CLI::App& app, int& status) {
                 return fmt::format("{}: {}", e.what(), e.hint());
             }
         });
+    c->add_option(
+         "--jobs", o->jobs,
+         "measure nothing: print at most this many rounds of the budget that are not measured yet, as jobs for "
+         "`tilewright measure`, on any machine like this one; no line is left when all are")
+        ->check(CLI::Range(1, 100000));
     add_json_option(*c, o->json);
     c->footer(
         "Every candidate is checked against exact arithmetic and measured at the plan's number of threads; the result\n"
