@@ -71,6 +71,8 @@ std::string planned_cost_text(const OrchestrateOptions& options) {
     if (options.joint && options.joint->ppo)
         joint += fmt::format(" ppo {} {} {}", options.joint->ppo->joint, options.joint->ppo->loops,
                              options.joint->ppo->seed);
+    if (options.joint && options.joint->without != joint::Ablation::None)
+        joint += fmt::format(" without {}", static_cast<int>(options.joint->without));
     return fmt::format("plans fuse {} layouts {}{} skip {} f32 {} {} without {} {} {} {} {} {}", options.fuse,
                        options.layouts, joint, fmt::join(options.skip, " "), fmt::join(options.f32_products.nodes, " "),
                        fmt::join(options.f32_products.results, " "), w.no_fission, w.no_operator_fusion,

@@ -82,6 +82,9 @@ TEST_F(CompileTool, NamesOptionsWithoutEffectOnTheFile) {
     const Result r = place.run({"run", "model.so", "--input", "x=x.npy", "--threads", "1", "--precision", "auto",
                                 "--skip", "rewrite", "--kv-cache", "--functions", "f.onnx"});
     EXPECT_EQ(r.status, 0) << r.err;
+    const Result range = place.run({"run", "model.so", "--input", "x=x.npy", "--threads", "1", "--dim", "rows=1..8"});
+    EXPECT_EQ(range.status, 0) << range.err;
+    EXPECT_THAT(range.err, HasSubstr("'model.so' is compiled already: a range of --dim has no effect"));
     for (const char* option : {"--precision", "--skip", "--kv-cache", "--functions"})
         EXPECT_THAT(r.err, HasSubstr("'model.so' is compiled already: " + std::string(option) + " has no effect"));
     for (const char* option : {"--threads", "--input"}) EXPECT_THAT(r.err, Not(HasSubstr(option)));

@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 
@@ -121,7 +122,8 @@ void run_guarded(size_t threads, const std::function<void()>& work) {
             break;  // the threads that started do all the work
     }
     guarded->ended.wait(lock, [&] { return guarded->running == 0; });
-    if (guarded->failure) std::rethrow_exception(guarded->failure);
+    // Taken: the threads, which may still hold `guarded`, must not be the last to release it.
+    if (guarded->failure) std::rethrow_exception(std::exchange(guarded->failure, nullptr));
 }
 
 void set_guarded_work(const std::string& name) { this_thread.work = name; }

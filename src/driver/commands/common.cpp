@@ -43,6 +43,14 @@ constexpr SchedulerName kSchedulers[] = {
     {SchedulerKind::Auto, "for each kernel the scheduler with the best estimate"},
 };
 
+/// By ALT's names.
+constexpr std::pair<std::string_view, joint::Ablation> kLayoutAblations[] = {
+    {"ol", joint::Ablation::LoopsOnly},
+    {"wp", joint::Ablation::WithoutPropagation},
+    {"fp", joint::Ablation::ForwardOnly},
+    {"bp", joint::Ablation::BackwardOnly},
+};
+
 }  // namespace
 
 void SchedulerOptions::apply(CompileOptions& o) const {
@@ -55,6 +63,11 @@ void SchedulerOptions::apply(CompileOptions& o) const {
         const double seconds = layout_seconds.value_or(layouts == "ppo" ? kAnyTime : kSeconds);
         o.joint->measure = seconds > 0 && !tuned;
         o.joint->measure_seconds = seconds;
+    }
+    if (o.joint) {
+        o.joint->search.levels = layout_levels;
+        for (const auto& [name, ablation] : kLayoutAblations)
+            if (layout_ablation == name) o.joint->without = ablation;
     }
     if (layouts == "ppo") {
         joint::PpoOptions& ppo = o.joint->ppo.emplace();
@@ -144,6 +157,16 @@ void add_layout_options(CLI::App& command, SchedulerOptions& o) {
                                 "while layouts change",
                                 o.layout_trials))
         ->check(CLI::Range(1, 1000000));
+    command
+        .add_option("--layout-levels", o.layout_levels,
+                    "levels of tiles in the layouts of --layouts joint and ppo (1); with 2 tiles consist of tiles")
+        ->check(CLI::Range(1, 2));
+    command
+        .add_option(
+            "--layout-ablation", o.layout_ablation,
+            "a variant of ALT for --layouts joint and ppo: ol (loops only), wp (no propagation), fp or bp (a tensor "
+            "between two contractions has the layout of the first or of the second one)")
+        ->check(CLI::IsMember({"ol", "wp", "fp", "bp"}));
 }
 
 }  // namespace

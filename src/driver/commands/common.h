@@ -25,7 +25,8 @@ struct SchedulerOptions {
                 libraries, database;
     std::string layouts = "rule";
     std::optional<double> layout_seconds = {};  ///< of --layouts joint and ppo; none: theirs
-    int layout_trials = 1000;
+    int layout_trials = 1000, layout_levels = 1;
+    std::string layout_ablation;  ///< empty: none
     bool measure = false;
     double measure_seconds = CompileOptions().measure_seconds;
     bool tuned = false;

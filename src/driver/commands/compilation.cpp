@@ -113,7 +113,11 @@ Compilation compiled_before(const ModelOptions& o) {
 }  // namespace
 
 Compilation compile(const ModelOptions& o, const DataOptions& data, bool reference) {
-    if (artifact::is_model_file(o.model)) return compiled_before(o);
+    if (artifact::is_model_file(o.model)) {
+        if (!dim_settings(data.dims).ranges.empty())
+            warn_once(fmt::format("'{}' is compiled already: a range of --dim has no effect", o.model));
+        return compiled_before(o);
+    }
     Progress progress("compiling " + o.model, o.progress || o.scheduler.measure);
     PipelineOptions p = pipeline_options(o);
     p.reference = reference;

@@ -27,11 +27,12 @@ std::vector<size_t> combined(std::vector<size_t> counts, size_t most) {
 }  // namespace
 
 LayoutChoice::LayoutChoice(const RuleLayouts& rule, const LayoutOptions& options, Evaluation& evaluation,
-                           size_t most_combinations)
+                           size_t most_combinations, bool converts)
     : program_(rule.program),
       options_(options),
       how_(evaluation),
       most_combinations_(most_combinations),
+      converts_(converts),
       extracted_(rule.program) {
     const Program& program = program_;
     first_tensor_.resize(program.values.size());
@@ -124,7 +125,9 @@ void LayoutChoice::add_conversions(ValueId v) {
     const SinglePrimitive copy = single_copy(program_, v);
     for (size_t from = 0; from < n; ++from)
         for (size_t to = 0; to < n; ++to) {
-            if (from == to || expands(options_[v][from], program_.values[v].shape)) continue;
+            const std::vector<Layout>& all = options_[v];
+            if (from == to || expands(all[from], program_.values[v].shape)) continue;
+            if (!converts_ && !all[from].is_identity() && !all[to].is_identity()) continue;
             const size_t before = kernels_.size();
             add(copy, {std::nullopt, {v, v}, {from, to}});
             conversions_ += kernels_.size() - before;

@@ -22,8 +22,9 @@ struct PlacedKernel {
 
 class LayoutChoice {
   public:
+    /// `converts`: false leaves only conversions from and to row-major, which the boundary needs.
     LayoutChoice(const RuleLayouts& rule, const LayoutOptions& options, Evaluation& evaluation,
-                 size_t most_combinations);
+                 size_t most_combinations, bool converts = true);
 
     const optimal::Choice& choice() const { return choice_; }
     const std::vector<PlacedKernel>& kernels() const { return kernels_; }  ///< of the candidates
@@ -51,6 +52,7 @@ class LayoutChoice {
     const LayoutOptions& options_;
     Evaluation& how_;
     const size_t most_combinations_;
+    const bool converts_;
     const KernelExtractor extracted_;
     optimal::Choice choice_;
     std::vector<PlacedKernel> kernels_;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "layout/propagate.h"
+#include "program/analysis/contraction.h"
 
 namespace tilewright::joint {
 
@@ -66,7 +67,25 @@ RuleLayouts without_copies(const ChosenLayouts& rule) {
     return out;
 }
 
-LayoutOptions layout_options(const RuleLayouts& rule, const std::vector<Proposal>& proposals, size_t most) {
+namespace {
+
+/// What contractions compute, and the computed tensors that they read.
+struct ContractionTensors {
+    std::set<ValueId> results, operands;
+    explicit ContractionTensors(const Program& program) {
+        for (const Primitive& p : program.primitives) {
+            if (p.expr() == nullptr || !contraction(*p.expr())) continue;
+            results.insert(p.outputs[0]);
+            for (const Access& a : p.expr()->accesses)
+                if (!program.is_constant(a.value)) operands.insert(a.value);
+        }
+    }
+};
+
+}  // namespace
+
+LayoutOptions layout_options(const RuleLayouts& rule, const std::vector<Proposal>& proposals, size_t most,
+                             Ablation without) {
     const Program& program = rule.program;
     LayoutOptions out;
     out.resize(program.values.size());
@@ -82,10 +101,21 @@ LayoutOptions layout_options(const RuleLayouts& rule, const std::vector<Proposal
     };
     IndexVector<ValueId, std::map<std::string, Wanted>> wanted;
     wanted.resize(program.values.size());
+    const ContractionTensors ends(program);
+    PropagateOptions beyond = propagation;  // results of other contractions as well
+    beyond.complex = [](const Program&, const Primitive&) { return false; };
+    const auto reaches = [&](const Proposal& p, const std::set<ValueId>& others) {
+        const auto all = propagate_layouts(program, {{p.value, p.layout}}, beyond);
+        return std::any_of(all.begin(), all.end(), [&](const auto& of) { return others.count(of.first) != 0; });
+    };
     for (const Proposal& p : proposals) {
         std::map<ValueId, Layout> spread = {{p.value, p.layout}};
-        if (!expands(p.layout, program.values[p.value].shape))
-            spread = propagate_layouts(program, std::move(spread), propagation);
+        if (without != Ablation::WithoutPropagation && !expands(p.layout, program.values[p.value].shape))
+            spread = propagate_layouts(program, std::move(spread),
+                                       !p.result && without == Ablation::BackwardOnly ? beyond : propagation);
+        // The other contraction decides about a tensor between two.
+        const bool one_way = p.result ? without == Ablation::BackwardOnly : without == Ablation::ForwardOnly;
+        if (one_way && reaches(p, p.result ? ends.operands : ends.results)) continue;
         for (auto& [v, layout] : spread) {
             Wanted& w = wanted[v][print(layout)];
             w.layout = layout;

@@ -33,8 +33,11 @@ struct Proposal {
     ValueId value;
     Layout layout;
     double gain = 0;
+    bool result = false;  ///< of the contraction; false: an operand
 };
-/// Adds the proposals that gain most, at most `most` layouts a value. Proposals are propagated (layout/propagate.h).
-LayoutOptions layout_options(const RuleLayouts& rule, const std::vector<Proposal>& proposals, size_t most);
+/// Adds the proposals that gain most, at most `most` layouts a value. Proposals are propagated (layout/propagate.h),
+/// and those of `without` are left out.
+LayoutOptions layout_options(const RuleLayouts& rule, const std::vector<Proposal>& proposals, size_t most,
+                             Ablation without = Ablation::None);
 
 }  // namespace tilewright::joint

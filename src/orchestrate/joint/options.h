@@ -23,8 +23,18 @@ struct PpoOptions {
     uint64_t seed = 1;
 };
 
+/// ALT's variants of itself (§7.2 and §7.3.1), which show what its parts gain.
+enum class Ablation : uint8_t {
+    None,
+    LoopsOnly,           ///< ALT-OL: the heuristic's layouts; loops are searched by the whole budget
+    WithoutPropagation,  ///< ALT-WP: only the tensors of the contraction itself get a layout
+    ForwardOnly,         ///< ALT-FP: a tensor between two contractions has the layout of the first one
+    BackwardOnly,        ///< ALT-BP: that of the second one
+};
+
 struct Options {
     SearchOptions search;
+    Ablation without = Ablation::None;
     std::optional<PpoOptions> ppo;  ///< in place of `search`
     size_t most_layouts = 4;        ///< per tensor
     size_t most_combinations = 16;  ///< of layouts, per primitive

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/clock.h"
 #include "orchestrate/joint/layout_choice.h"
@@ -74,15 +75,18 @@ class Tuning {
     }
 
     void search() {
+        const bool loops_only = options_.without == Ablation::LoopsOnly;
+        if (loops_only && !options_.ppo) return;
+        PpoOptions ppo = options_.ppo.value_or(PpoOptions());
+        if (loops_only) ppo.loops += std::exchange(ppo.joint, 0);
         const std::vector<Contractions> all = contractions();
         double total = 0;
         for (const Contractions& c : all) total += c.seconds;
         for (const Contractions& c : all) {
             if (c.seconds < kLeastShare * total) break;
             if (how_.measures() && now_ms() - begin_ > 1e3 * kSearchShare * options_.measure_seconds) break;
-            SearchResult found =
-                options_.ppo ? ppo::search_layouts(c.all[0], c.rule, how_, *options_.ppo, options_.search.levels)
-                             : search_layouts(c.all[0], c.rule, how_, options_.search);
+            SearchResult found = options_.ppo ? ppo::search_layouts(c.all[0], c.rule, how_, ppo, options_.search.levels)
+                                              : search_layouts(c.all[0], c.rule, how_, options_.search);
             for (const SinglePrimitive& single : c.all) propose(single, found);
             report_.contractions.push_back(std::move(found));
         }
@@ -95,13 +99,14 @@ class Tuning {
             if (c.measured != found.rule.measured || gain < least * found.rule.total()) continue;
             for (size_t t = 0; t < single.tensors.size(); ++t)
                 if (!(c.layouts[t] == found.rule.layouts[t]))
-                    proposals_.push_back({single.tensors[t], c.layouts[t], gain});
+                    proposals_.push_back({single.tensors[t], c.layouts[t], gain, t + 1 == single.tensors.size()});
         }
     }
 
     ChosenLayouts choose() {
-        const LayoutOptions options = layout_options(rule_, proposals_, options_.most_layouts);
-        const LayoutChoice choice(rule_, options, how_, options_.most_combinations);
+        const LayoutOptions options = layout_options(rule_, proposals_, options_.most_layouts, options_.without);
+        const bool converts = options_.without != Ablation::ForwardOnly && options_.without != Ablation::BackwardOnly;
+        const LayoutChoice choice(rule_, options, how_, options_.most_combinations, converts);
         report_.candidates += choice.choice().candidates.size() - choice.conversions();
         report_.conversions += choice.conversions();
         optimal::Choice costs = choice.choice();

@@ -86,6 +86,29 @@ TEST(SearchLayouts, compares_no_estimates_with_measurements) {
     EXPECT_FALSE(e.how.measures());
 }
 
+/// c, a convolution, is read by relu, and that by a convolution with y.
+TEST(LayoutOptions, leave_out_what_an_ablation_does_without) {
+    const Program p = network(16, 12);
+    const RuleLayouts rule = without_copies(choose_layouts(p, avx2_scheduling().target));
+    const ValueId c = value_of(rule.program, "c"), r = value_of(rule.program, "r");
+    const auto tiled = [](int64_t tile) { return Layout{{layout::Split{1, tile}, layout::Reorder{{0, 1, 3, 4, 2}}}}; };
+    const Layout of_first = tiled(4), of_second = tiled(2);
+    const std::vector<Proposal> proposals = {{c, of_first, 1, true}, {r, of_second, 1, false}};
+    const auto has = [&](Ablation without, ValueId v, const Layout& layout) {
+        const auto all = layout_options(rule, proposals, 8, without)[v];
+        return std::find(all.begin(), all.end(), layout) != all.end();
+    };
+    // The first convolution's layout is propagated; the second one's stops at the result of the first.
+    EXPECT_TRUE(has(Ablation::None, c, of_first) && has(Ablation::None, r, of_first));
+    EXPECT_TRUE(has(Ablation::None, r, of_second) && !has(Ablation::None, c, of_second));
+    EXPECT_TRUE(has(Ablation::WithoutPropagation, c, of_first) && !has(Ablation::WithoutPropagation, r, of_first));
+    EXPECT_TRUE(has(Ablation::WithoutPropagation, r, of_second));
+    EXPECT_TRUE(has(Ablation::ForwardOnly, c, of_first) && has(Ablation::ForwardOnly, r, of_first));
+    EXPECT_FALSE(has(Ablation::ForwardOnly, r, of_second));
+    EXPECT_FALSE(has(Ablation::BackwardOnly, c, of_first) || has(Ablation::BackwardOnly, r, of_first));
+    EXPECT_TRUE(has(Ablation::BackwardOnly, r, of_second) && has(Ablation::BackwardOnly, c, of_second));
+}
+
 TEST(LayoutOptions, without_copies_is_the_program_before) {
     const Program before = with_weights(R"(program convolution {
   input x: f32[1, 16, 14, 14]

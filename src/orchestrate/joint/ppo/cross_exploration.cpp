@@ -69,7 +69,10 @@ class CrossExploration {
         for (size_t k = 0; k < all.size(); ++k)
             if (all[k]) relevant_.push_back(k);
         make_agents();
-        joint_stage(*found);
+        if (options_.joint > 0)
+            joint_stage(*found);
+        else
+            rule_stage(*found);
         loop_stage();
         finish();
         return std::move(result_);
@@ -129,14 +132,17 @@ class CrossExploration {
         std::vector<Layout> layouts = layouts_.at(of, point);
         const auto [it, fresh] = tasks_.try_emplace(text_of(layouts));
         Task& task = it->second;
-        if (!fresh) return task;
+        if (fresh) prepare(task, std::move(layouts), layout_state(of, point));
+        return task;
+    }
+
+    void prepare(Task& task, std::vector<Layout> layouts, std::vector<double> state) {
         ++result_.points;
         task.candidate = layouts_.candidate(std::move(layouts));
-        task.layout_state = layout_state(of, point);
+        task.layout_state = std::move(state);
         if (auto kernel = kernel_in_layouts(single_, task.candidate.layouts, how_.target()))
             task.space = LoopSpace::of(std::move(*kernel), how_.scheduling());
         if (task.space) task.models = stage_models(task.space->initial().stages);
-        return task;
     }
 
     double reward(double seconds) const { return 1 - std::min(seconds / result_.rule.total(), kMostLatency); }
@@ -238,6 +244,16 @@ class CrossExploration {
             episode.back().reward = reward(task.latency());
             agents_->learn(episode);
         }
+    }
+
+    /// Without a joint stage: loops in the heuristic's layouts.
+    void rule_stage(const LayoutTemplate& of) {
+        budget_ = options_.loops;
+        LayoutPoint whole;
+        for (const LayoutParameter& p : of.parameters()) whole.push_back(p.factors.back());
+        Task& task = tasks_[text_of(rule_)];
+        prepare(task, rule_, layout_state(of, whole));
+        if (task.space) sample(task);
     }
 
     Task* best_task() {

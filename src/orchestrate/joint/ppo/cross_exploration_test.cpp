@@ -109,6 +109,19 @@ TEST(CrossExploration, FindsTheSameAgain) {
     EXPECT_FALSE(texts[0].empty());
 }
 
+/// ALT-OL.
+TEST(CrossExploration, WithoutAJointStageSearchesLoopsInTheLayoutsOfTheRule) {
+    if (!has_boosted_trees()) GTEST_SKIP() << "XGBoost is not installed";
+    const Single s(network(16, 12), "c");
+    Evaluator e;
+    const double before = e.how.constructed({&s.single, s.rule});
+    const SearchResult found = search_layouts(s.single, s.rule, e.how, small(0, 60), 1);
+    EXPECT_EQ(found.points, 1u);
+    EXPECT_TRUE(found.best.empty());
+    EXPECT_LE(found.rule.seconds, before);
+    EXPECT_EQ(found.rule.seconds, e.how.constructed({&s.single, s.rule})) << "the schedule is adopted";
+}
+
 TEST(CrossExploration, EndsWithTheTime) {
     const Single s(network(16, 12), "c");
     size_t runs = 0;
