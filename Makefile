@@ -133,12 +133,18 @@ bench: build
 	@$(PYTHON) bench/ops.py $(BENCH_OPS:%=bench/ops/%.txt) --every $(BENCH_EVERY) --threads $(BENCH_THREADS) \
 	    --seconds 0.05 --json build/bench/ops.jsonl
 
-## paper-alt: ALT's figure 9: its operators with layouts tuned jointly, by the default heuristic, and row-major
+# The layouts that figure 9 compares; `make paper-alt ALT="joint ppo rule"` takes 1,000 measurements an operator, days.
+ALT = joint rule none
+
+## paper-alt: ALT's figure 9 (its operators with layouts tuned jointly, by the default heuristic, row-major) and 11
 .PHONY: paper-alt
 paper-alt: tool
 	@mkdir -p build/bench
-	@$(PYTHON) bench/ops.py bench/ops/alt.txt --schedulers auto --layouts joint rule none --threads $(THREADS) \
+	@$(PYTHON) bench/ops.py bench/ops/alt.txt --schedulers auto --layouts $(ALT) --threads $(THREADS) \
 	    --peers onnxruntime --json build/bench/alt.jsonl
+	@echo "Figure 11: layouts between two convolutions are converted, or those of the first or of the second one"
+	@$(PYTHON) bench/ops.py bench/ops/alt.txt --match conv_chain --schedulers auto --threads $(THREADS) \
+	    --layouts joint joint:fp joint:bp joint:wp --peers --json build/bench/alt_propagation.jsonl
 
 ## paper-dietcode: DietCode's figures 15 to 19: one search for all sizes, one for each, and the default plan
 .PHONY: paper-dietcode

@@ -48,6 +48,14 @@ def environment(threads):
     return {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
 
 
+def layout_options(name):
+    """`joint:fp` and `ppo:2`: options of the tool for an ablation, or for levels of tiles."""
+    search, _, variant = name.partition(":")
+    if not variant:
+        return ["--layouts", search]
+    return ["--layouts", search, "--layout-levels" if variant.isdigit() else "--layout-ablation", variant]
+
+
 class Tilewright:
     """`tilewright op` with one scheduler and one choice of layouts."""
 
@@ -61,7 +69,7 @@ class Tilewright:
         out = folder / "tilewright.json"
         out.unlink(missing_ok=True)
         command = [self.options.build / "bin/tilewright", "op", op, "--calibrate", "--scheduler", self.scheduler,
-                   "--layouts", self.layouts,
+                   *layout_options(self.layouts),
                    "--json", out, "--time", str(self.options.seconds), "--threads", str(self.options.threads)]
         if first:
             command += ["--save", folder / "model.onnx"]
@@ -215,12 +223,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="batch files, in the format of `tilewright op --batch`")
     parser.add_argument("--schedulers", nargs="+", default=["default"], help="ratios are to the first one's time")
-    parser.add_argument("--layouts", nargs="+", default=["rule"], choices=["rule", "joint", "none"],
-                        help="likewise; joint measures kernels")
+    parser.add_argument("--layouts", nargs="+", default=["rule"], metavar="LAYOUTS",
+                        help="likewise: none, rule, joint, ppo (both measure kernels), joint:fp (an ablation), joint:2 (levels)")
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3, help="rounds per operator (3)")
     parser.add_argument("--seconds", type=float, default=0.1, help="seconds per round (0.1)")
+    parser.add_argument("--match", default="", help="only operators whose text has this")
     parser.add_argument("--every", type=int, default=1, help="only every Nth operator of a file")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="where bin/tilewright is")
     parser.add_argument("--json", type=Path, help="also write the results to this file, one object per line")
@@ -240,7 +249,7 @@ def main():
     failed, lines = 0, []
     for path in options.files:
         results = []
-        for op in read_ops(path)[::options.every]:
+        for op in [op for op in read_ops(path) if options.match in op][::options.every]:
             result = measure(op, own, peers, options)
             result["ms"] = {c: result["ms"].get(c) for c in [own[0].name] + columns}
             results.append(result)
