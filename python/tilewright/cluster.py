@@ -57,7 +57,7 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Processes of this machine: one measures, the others compile meanwhile or wait."""
+    """Processes of this machine, of which one works and the others wait: for tests, and for a single machine."""
 
     def __init__(self, slots: int = 1, tool: str | None = None, arguments: Iterable[str] = ()):
         self.slots = slots

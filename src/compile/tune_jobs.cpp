@@ -53,6 +53,9 @@ TuneJob job_of(const Json& json) {
     for (const Json& text : json.at("candidates"))
         job.candidates.push_back(legal_candidate(text.get<std::string>(), job.sizes));
     if (job.candidates.empty()) model_error("it has no candidates");
+    for (const TileProgram& p : job.candidates)
+        if (p.stages.inputs.size() != job.weights.size())
+            model_error("it has {} weights, and a candidate {} inputs", job.weights.size(), p.stages.inputs.size());
     return job;
 }
 

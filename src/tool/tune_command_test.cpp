@@ -269,6 +269,12 @@ TEST_F(TuneTool, JobsOfOtherMachinesAndDamagedOnesAreRefused) {
     other = job;
     other["candidates"] = Json::array();
     EXPECT_THAT(refusal(other.dump()), HasSubstr("no candidates"));
+    other = job;
+    other["weights"] = Json::array();
+    EXPECT_THAT(refusal(other.dump()), HasSubstr("it has 0 weights"));
+    other = job;
+    other["threads"] = 0;
+    EXPECT_THAT(refusal(other.dump()), HasSubstr("it has 0 threads"));
     const Result timed = tool({"tune", "model.onnx", "--budget", "10s", "--jobs", "1"});
     EXPECT_EQ(timed.status, 2);
     EXPECT_THAT(timed.err, HasSubstr("a number of candidates"));
