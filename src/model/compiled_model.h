@@ -85,12 +85,14 @@ struct CompiledModel::Impl {
     bool keep_subnormals = false;
     std::shared_ptr<ModelSources> sources;  ///< null for a model from a file
     std::function<std::shared_ptr<const CompiledModel>()> make_fallback;
-    mutable std::once_flag fallback_made;
+    mutable std::mutex fallback_mutex;  // not call_once: making it may throw, which TSan's does not come back from
     mutable std::shared_ptr<const CompiledModel> fallback;
 
-    /// Compiled at the first call; null where there is none.
+    /// Compiled at the first call, and at the next one where that fails; null where there is none.
     std::shared_ptr<const CompiledModel> fallback_model() const {
-        if (make_fallback) std::call_once(fallback_made, [&] { fallback = make_fallback(); });
+        if (!make_fallback) return fallback;
+        const std::lock_guard lock(fallback_mutex);
+        if (!fallback) fallback = make_fallback();
         return fallback;
     }
 };
