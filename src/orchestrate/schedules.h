@@ -53,7 +53,8 @@ class Schedules {
 
     /// The schedule of a kernel of one stage, or of several that share rows.
     const Scheduled& kernel(const KernelBody& body);
-    /// `schedule` becomes that of the kernel. Schedules of it that were returned before stay as they are.
+    /// `schedule` becomes that of the kernel, unless one was adopted before. Schedules of it that were returned before
+    /// stay as they are. `measured`: seconds.
     void adopt(const KernelBody& body, TileProgram schedule, std::optional<double> measured);
     /// The schedule of a GEMM chain; nothing if there is none.
     const std::optional<Scheduled>& chain(const KernelBody& body);

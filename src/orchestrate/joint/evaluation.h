@@ -35,7 +35,7 @@ class Evaluation {
     /// Seconds of schedules of one kernel with these weights, measured in turns; infinity: it cannot run. Estimates
     /// where no kernel is measured. Nothing where the time is over.
     std::optional<std::vector<double>> schedules(const std::vector<TileProgram>& all, const std::vector<bool>& weights);
-    /// The schedule of the kernel from now on, with what schedules() gave for it.
+    /// The schedule of the kernel from now on (Schedules::adopt), with the `seconds` that schedules() gave for it.
     void adopt(const Placement& p, TileProgram schedule, double seconds);
 
     const Scheduling& scheduling() const { return schedules_.how(); }

@@ -22,11 +22,6 @@ constexpr size_t kSplitActor = 0;
 
 size_t actor_of(const LoopParameter& p) { return 1 + p.level * kAxisRoles + static_cast<size_t>(p.role); }
 
-/// Between 0 and 1.
-double log_share(int64_t part, int64_t all) {
-    return all <= 1 ? 0 : std::log2(static_cast<double>(part)) / std::log2(static_cast<double>(all));
-}
-
 /// The loops of one layout.
 struct Task {
     LayoutCandidate candidate;
@@ -64,7 +59,6 @@ class CrossExploration {
         result_.rule.measured = measured.has_value();
         if (!found) return std::move(result_);
         result_.template_size = found->size();
-        relevant_.clear();
         const std::vector<bool> all = layouts_.relevant(*found);
         for (size_t k = 0; k < all.size(); ++k)
             if (all[k]) relevant_.push_back(k);

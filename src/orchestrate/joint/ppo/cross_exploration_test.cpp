@@ -73,7 +73,6 @@ TEST(CrossExploration, StaysWithinItsBudgetAndAdoptsTheFastestSchedules) {
     if (!has_boosted_trees()) GTEST_SKIP() << "XGBoost is not installed";
     const Single s(network(16, 12), "c");
     size_t runs = 0;
-    std::map<std::string, double> fastest;
     Evaluator e([&](const TileProgram& kernel, const std::vector<bool>&) {
         const double time = estimated_costs(avx2_scheduling()).estimate(kernel) * (runs % 3 == 0 ? 1.1 : 0.9);
         ++runs;

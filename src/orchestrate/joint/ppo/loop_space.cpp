@@ -8,14 +8,9 @@
 
 namespace tilewright::joint::ppo {
 
-namespace {
-
-/// Between 0 (one) and 1 (all).
 double log_share(int64_t part, int64_t all) {
     return all <= 1 ? 0 : std::log2(static_cast<double>(std::min(part, all))) / std::log2(static_cast<double>(all));
 }
-
-}  // namespace
 
 std::optional<LoopSpace> LoopSpace::of(KernelInLayouts kernel, const Scheduling& how) {
     Scheduling constructed = how;

@@ -5,6 +5,7 @@
 // reconstruction"); agents are told what an axis does, not which it is.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <random>
@@ -15,6 +16,9 @@
 #include "schedule/scheduler.h"
 
 namespace tilewright::joint::ppo {
+
+/// log part / log all, as agents see sizes: 0 of one point, 1 of all.
+double log_share(int64_t part, int64_t all);
 
 /// What an axis does.
 enum class AxisRole : uint8_t { Vector, Result, Sum };
