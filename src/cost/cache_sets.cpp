@@ -18,6 +18,12 @@ int64_t l1_bytes(const Target& target) {
 
 int64_t l1_ways(const Target& target) { return std::max(kL1Ways, l1_bytes(target) / (kL1Sets * kLineBytes)); }
 
+int64_t way_bytes(const CacheLevel& cache) {
+    if (cache.level > 2) return 0;
+    if (cache.level == 1) return kL1Sets * kLineBytes;
+    return cache.bytes / (cache.ways > 0 ? cache.ways : kL1Ways);
+}
+
 int64_t steps_to_same_set(int64_t stride_bytes) {
     constexpr int64_t kPeriod = kL1Sets * kLineBytes;
     return kPeriod / std::gcd(stride_bytes, kPeriod);

@@ -17,6 +17,11 @@ inline constexpr int64_t kL1Ways = 8;
 int64_t l1_bytes(const Target& target);
 int64_t l1_ways(const Target& target);
 
+/// Bytes after which addresses return to the same set: those of a way. 0 for caches behind the second, whose sets are
+/// hashes of addresses. Of unknown ways, 8 are assumed.
+///     48 KiB in 12 ways  ->  4096,    2 MiB in 16 ways  ->  131072
+int64_t way_bytes(const CacheLevel& cache);
+
 /// The number of steps of `stride_bytes` after which an access returns to the set of the first one; 1: all steps
 /// conflict.
 ///     4096  ->  1,    1024  ->  4,    4  ->  1024

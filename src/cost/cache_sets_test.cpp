@@ -29,5 +29,18 @@ TEST(CacheSets, FirstLevelCachesHaveTheSizeOfTheTarget) {
     EXPECT_EQ(l1_ways(target), 12);
 }
 
+TEST(CacheSets, AWayIsWhatAnAddressMovesByToReturnToItsSet) {
+    CacheLevel cache;
+    cache.bytes = 48 << 10;
+    EXPECT_EQ(way_bytes(cache), 4096);
+    cache.level = 2;
+    cache.bytes = 2 << 20;
+    EXPECT_EQ(way_bytes(cache), 256 << 10) << "8 ways where they are unknown";
+    cache.ways = 16;
+    EXPECT_EQ(way_bytes(cache), 128 << 10);
+    cache.level = 3;
+    EXPECT_EQ(way_bytes(cache), 0) << "sets are hashes of addresses";
+}
+
 }  // namespace
 }  // namespace tilewright

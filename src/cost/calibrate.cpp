@@ -208,7 +208,8 @@ class Calibration {
         if (target_.bf16_tiles()) unit(probe_tiles, kTileFlopsARound, &Target::tile_gflops_1, &Target::tile_gflops_all);
     }
     void dots() {
-        if (target_.bf16_dots()) unit(probe_dots, kDotFlopsARound, &Target::dot_gflops_1, &Target::dot_gflops_all);
+        if (target_.bf16_dot_instructions())
+            unit(probe_dots, kDotFlopsARound, &Target::dot_gflops_1, &Target::dot_gflops_all);
     }
     void unit(void (*probe)(int64_t rounds), int64_t flops, Measure Target::*one, Measure Target::*all) {
         // A core runs instructions of a unit that was idle at a quarter of their rate until its voltage has risen.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cost/cache_sets.h"
 
 namespace tilewright {
 
@@ -29,6 +30,7 @@ CycleRates::CycleRates(const Target& target) : workers(std::max(1, target.worker
         if (c.level >= 3) level.bytes /= std::min(std::max(1, c.shared_by), workers);
         level.bytes_per_cycle = c.load_gbps.value / ghz;
         level.latency = c.latency_ns.value * ghz;
+        level.way_bytes = way_bytes(c);
         caches.push_back(level);
     }
     TW_CHECK(!caches.empty());

@@ -18,6 +18,7 @@ struct CycleRates {
         double bytes = 0;            ///< capacity that the cost model assumes for a worker
         double bytes_per_cycle = 0;  ///< loads served by this level
         double latency = 0;          ///< cycles
+        int64_t way_bytes = 0;       ///< (cache_sets.h)
     };
     double ghz = 3;
     int workers = 1;

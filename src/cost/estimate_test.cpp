@@ -189,6 +189,37 @@ TEST(NestCost, a_loop_that_does_not_move_an_operand_does_not_reload_it) {
     EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(6000)).bytes, ElementsAre(4 * 16384 + 16384 + 2 * 16384));
 }
 
+TEST(NestCost, lines_of_few_sets_are_evicted_from_a_cache_that_is_large_enough) {
+    // 256 columns in panels of 64. Tiles of 64 columns are one panel, or in four strips a quarter of each of the four.
+    const StageModel stage = stage_model(parse_program(R"(program product {
+  input a: f32[64, 64]
+  input b: f32[4, 64, 64]
+  c: f32[64, 256] = [64, 256] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 64, i2, i1 % 64]
+  output c
+})"),
+                                         PrimitiveId(0));
+    CycleRates m = rates_with(32 << 10);
+    m.caches[0].way_bytes = 4096;
+    Micro micro;
+    micro.vector_axis = 1;
+    micro.lanes = 8;
+    micro.registers = {4, 64, 1};
+    micro.order = {1, 0, 2};
+    Nest nest;
+    nest.micro = &micro;
+    const double whole = nest_cost(stage, nest, m).bytes[0];
+    micro.virtual_threads = {1, 4, 1};
+    const double in_strips = nest_cost(stage, nest, m).bytes[0];
+    // 16 KiB a tile of columns: a panel stays over 16 tiles of rows. Of 16 lines in each of 16 sets, 8 ways keep less
+    // than half, and the rest is read again for every tile of rows.
+    EXPECT_LT(whole, 300e3);
+    EXPECT_GT(in_strips, whole + 0.5 * 15 * 4 * 16384);
+    m.caches[0].way_bytes = 0;
+    EXPECT_EQ(nest_cost(stage, nest, m).bytes[0], whole) << "sets that are hashes";
+    m.caches[0].way_bytes = 64;
+    EXPECT_EQ(nest_cost(stage, nest, m).bytes[0], whole) << "a single set";
+}
+
 TEST(NestCost, every_level_has_its_own_share) {
     const Example x;
     CycleRates m = rates_with(6000);

@@ -75,6 +75,7 @@ std::vector<CacheLevel> read_caches(int cpu, const FileReader& read) {
         cache.bytes = *bytes;
         cache.line_bytes = number<int>(read(folder + "coherency_line_size").value_or("")).value_or(64);
         cache.shared_by = std::max(1, count_cpu_list(read(folder + "shared_cpu_list").value_or("")));
+        cache.ways = number<int>(read(folder + "ways_of_associativity").value_or("")).value_or(0);
         caches.push_back(cache);
     }
     std::sort(caches.begin(), caches.end(), [](const auto& a, const auto& b) { return a.level < b.level; });
@@ -127,7 +128,7 @@ void assume_unit_rates(Target& target) {
         assume(target.tile_gflops_all, target.tile_gflops_1.value * target.cores);
     }
     // As many dot products a cycle as multiply-adds, each of two.
-    if (target.bf16_dots()) {
+    if (target.bf16_dot_instructions()) {
         assume(target.dot_gflops_1, 2 * target.fma_gflops_1.value);
         assume(target.dot_gflops_all, 2 * target.fma_gflops_all.value);
     }

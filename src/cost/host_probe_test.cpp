@@ -105,6 +105,7 @@ std::map<std::string, std::string> cache(int index, const char* type, int level,
             {folder + "level", std::to_string(level) + "\n"},
             {folder + "size", std::string(size) + "\n"},
             {folder + "coherency_line_size", "64\n"},
+            {folder + "ways_of_associativity", std::to_string(4 * level) + "\n"},
             {folder + "shared_cpu_list", std::string(shared) + "\n"}};
 }
 
@@ -123,6 +124,8 @@ TEST(ReadCaches, TakesDataAndUnifiedCachesInOrder) {
     EXPECT_EQ(caches[1].shared_by, 2);
     EXPECT_EQ(caches[2].bytes, 54 << 20);
     EXPECT_EQ(caches[2].shared_by, 16);
+    EXPECT_EQ(caches[0].ways, 4);
+    EXPECT_EQ(caches[2].ways, 12);
 }
 
 TEST(ReadCaches, SkipsEntriesThatCannotBeParsed) {

@@ -35,7 +35,27 @@ struct Expanded {
     std::vector<Nest::Loop> loops;
     std::vector<std::vector<int64_t>> ranges;  ///< of every axis inside the first d loops
     std::vector<double> trips;                 ///< of loop d, averaged
+    std::vector<Strip> strips;                 ///< of the register tile, in the order of the loops
+    /// The number of strips, from the first, of which the tile inside the first d loops consists.
+    std::vector<size_t> in_strips;
+
+    /// The extents inside the first d loops, of one strip.
+    std::vector<int64_t> tile(size_t d) const {
+        std::vector<int64_t> out = ranges[d];
+        for (size_t k = 0; k < in_strips[d]; ++k) out[strips[k].axis] /= strips[k].count;
+        return out;
+    }
 };
+
+/// Virtual threads of a micro-kernel along an axis with this extent (the emitter needs two whole tiles).
+///     512 points, tiles of 64 in 4: strips of 16 that begin 128 points apart
+std::optional<Strip> strip_of(const StageModel& s, const Micro& m, size_t a, int64_t extent) {
+    const int64_t threads = a < m.virtual_threads.size() ? m.virtual_threads[a] : 1;
+    const int64_t tile = a < m.registers.size() ? m.registers[a] : 1;
+    const bool dynamic = a < s.dynamic.size() && s.dynamic[a];
+    if (threads <= 1 || tile % threads != 0 || extent < 2 * tile || dynamic) return std::nullopt;
+    return Strip{a, threads, extent / tile * (tile / threads)};
+}
 
 Expanded expand(const StageModel& s, const Nest& nest) {
     Expanded x;
@@ -50,8 +70,12 @@ Expanded expand(const StageModel& s, const Nest& nest) {
     for (const size_t a : order) x.loops.push_back({a, tile(a)});
     std::vector<int64_t> range = s.extents;
     x.ranges.push_back(range);
+    x.in_strips.push_back(0);
     for (const Nest::Loop& l : x.loops) {
         const int64_t step = std::min(l.step, range[l.axis]);
+        if (&l - x.loops.data() >= static_cast<std::ptrdiff_t>(nest.loops.size()))
+            if (const auto strip = strip_of(s, micro, l.axis, range[l.axis])) x.strips.push_back(*strip);
+        x.in_strips.push_back(x.strips.size());
         x.trips.push_back(static_cast<double>(range[l.axis]) / static_cast<double>(std::max<int64_t>(1, step)));
         range[l.axis] = step;
         x.ranges.push_back(range);
@@ -234,12 +258,18 @@ class TrafficModel {
   public:
     TrafficModel(const StageModel& stage, const Nest& nest, const CycleRates& m)
         : s_(stage), nest_(nest), m_(m), x_(expand(stage, nest)), footprint_(x_.ranges.size(), 0) {
+        for (size_t n = 1; n <= x_.strips.size(); ++n)
+            for (const OperandModel& o : s_.operands)
+                strip_operands_.push_back(o.in_strips(std::span(x_.strips).first(n)));
         bytes_.reserve(depths() * s_.operands.size());
         for (size_t d = 0; d < depths(); ++d)
             for (size_t k = 0; k < s_.operands.size(); ++k) {
                 const OperandModel& o = s_.operands[k];
                 const bool as_outside = d > 0 && !o.irregular && o.shares.empty() && !o.depends[x_.loops[d - 1].axis];
-                bytes_.push_back(as_outside ? bytes_[(d - 1) * s_.operands.size() + k] : o.bytes(x_.ranges[d]));
+                if (as_outside)
+                    bytes_.push_back(bytes_[(d - 1) * s_.operands.size() + k]);
+                else
+                    bytes_.push_back(x_.in_strips[d] == 0 ? o.bytes(x_.ranges[d]) : operand(k, d).bytes(x_.tile(d)));
             }
         for (size_t d = 0; d < depths(); ++d)
             for (size_t k = 0; k < s_.operands.size(); ++k) footprint_[d] += touched(k, d);
@@ -257,8 +287,11 @@ class TrafficModel {
         Traffic sum;
         for (size_t k = 0; k < s_.operands.size(); ++k) {
             const bool cold = is_last(level) && s_.operands[k].residence == Residence::Memory && home(k) == 0;
-            if (fits == 0 && !cold && !misses(k, level)) continue;  // it is in the level when the kernel starts
-            const double moved = fits == 0 ? touched(k, 0) : bytes_moved(k, fits, level);
+            const double evicted = evicted_share(k, fits, level);
+            const bool there = fits == 0 && !cold && !misses(k, level);  // it is in the level when the kernel starts
+            if (there && evicted == 0) continue;
+            double moved = there ? 0 : fits == 0 ? touched(k, 0) : bytes_moved(k, fits, level);
+            if (evicted > 0) moved += evicted * std::max(0.0, moved_in_conflict(k, fits, level) - moved);
             sum.bytes += moved;
             sum.jumps += moved * jumps_per_byte(k);
             if (cold) sum.start_cycles += moved / stream_bytes(k) * stream_start_cycles(stream_bytes(k), m_);
@@ -303,6 +336,36 @@ class TrafficModel {
             if (!o.result && o.in_body && o.depends[unit->rows] && !o.depends[unit->columns]) bytes += touched(k, d);
         }
         return bytes;
+    }
+
+    const OperandModel& operand(size_t k, size_t d) const {
+        const size_t strips = x_.in_strips[d], n = s_.operands.size();
+        return strips == 0 ? s_.operands[k] : strip_operands_[(strips - 1) * n + k];
+    }
+
+    /// The share of operand k's lines that a level cannot keep inside of the first d loops, although it is large
+    /// enough, because they share few of its sets. Other operands are spread over all sets. Sums stay in registers
+    /// (what rows of results cost that share a set is part of tile_cycles).
+    ///     18,432 lines, one of every four: 36 in a set; of 2 MiB, 16 ways keep less than half
+    double evicted_share(size_t k, size_t d, size_t level) const {
+        const CycleRates::Level& cache = m_.caches[level];
+        if (cache.way_bytes == 0 || home(k) > 0 || !s_.operands[k].in_body) return 0;
+        const auto way = static_cast<double>(cache.way_bytes);
+        const double bytes = touched(k, d), lines = operand(k, d).lines_in_a_set(x_.tile(d), cache.way_bytes);
+        if (lines <= 1.5 * std::max(1.0, bytes / way)) return 0;  // as good as spread over all
+        const double ways = cache.bytes / way, room = std::max(0.0, ways - (footprint_[d] - bytes) / way);
+        return lines <= room ? 0 : 1 - room / lines;
+    }
+
+    /// Bytes of operand k that move into a level if it keeps only what is touched where nothing is evicted.
+    double moved_in_conflict(size_t k, size_t fits, size_t level) const {
+        size_t d = fits;
+        while (d + 1 < depths() && evicted_share(k, d, level) > 0) ++d;
+        if (evicted_share(k, d, level) == 0) return bytes_moved(k, d, level);
+        while (d > 0 && !s_.operands[k].depends[x_.loops[d - 1].axis]) --d;
+        double trips = 1;  // every tile reads all of its lines again
+        for (size_t l = 0; l < d; ++l) trips *= x_.trips[l];
+        return touched(k, d) * trips;
     }
 
     /// Bytes of operand k that move into a level that holds the working set inside of the first `fits` loops.
@@ -393,6 +456,7 @@ class TrafficModel {
     const Nest& nest_;
     const CycleRates& m_;
     const Expanded x_;
+    std::vector<OperandModel> strip_operands_;  ///< of the first n strips: element (n - 1) x operands + k
     std::vector<double> bytes_;      ///< that operand k touches inside the first d loops: element d x operands + k
     std::vector<double> footprint_;  ///< bytes touched inside the first d loops
 };

@@ -24,7 +24,8 @@ ProbeKernels probe_kernels(VectorIsa isa);
 void probe_tiles(int64_t rounds);
 inline constexpr int64_t kTileFlopsARound = int64_t{4} * 2 * 16 * 16 * 32;
 
-/// `rounds` times 16 independent dot products of 16 lanes of two bf16 numbers. Call it only where Target::bf16_dots().
+/// `rounds` times 16 independent dot products of 16 lanes of two bf16 numbers. Call it only where
+/// Target::bf16_dot_instructions().
 void probe_dots(int64_t rounds);
 inline constexpr int64_t kDotFlopsARound = int64_t{16} * 2 * 16 * 2;
 

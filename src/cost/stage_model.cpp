@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "program/analysis/access.h"
@@ -79,6 +80,42 @@ int64_t IndexReach::over(std::span<const int64_t> tile) const {
     return sum;
 }
 
+int64_t IndexReach::step(size_t axis, int64_t distance) const {
+    int64_t sum = 0;
+    for (const Product& p : products_) {
+        if (p.factors.size() != 1) continue;  // a factor that does not move is unknown
+        const Factor& f = p.factors[0];
+        int64_t moved = 0;
+        switch (f.kind) {
+            case Kind::Axis:
+                moved = f.axis == axis ? distance : 0;
+                break;
+            case Kind::Div:
+                moved = f.parts[0].step(axis, distance) / f.number;
+                break;
+            case Kind::Mod:
+                moved = f.parts[0].step(axis, distance) % f.number;
+                break;
+            case Kind::Either:
+                moved = std::max(f.parts[0].step(axis, distance), f.parts[1].step(axis, distance));
+                break;
+            case Kind::Constant:
+                break;
+        }
+        sum += p.coefficient * moved;
+    }
+    return sum;
+}
+
+IndexReach IndexReach::counter(int64_t count) {
+    IndexReach r;
+    Factor f;
+    f.kind = Kind::Constant;
+    f.number = count - 1;
+    r.products_.push_back({1, {std::move(f)}});
+    return r;
+}
+
 bool IndexReach::has_choice() const {
     return std::any_of(products_.begin(), products_.end(), [](const Product& p) {
         return std::any_of(p.factors.begin(), p.factors.end(), [](const Factor& f) { return f.kind == Kind::Either; });
@@ -102,10 +139,12 @@ namespace {
 /// Runs of elements closer together than `gap` elements.
 struct Runs {
     double length = 1, number = 1;
+    double places = 1;  ///< different places of their first elements, in bytes modulo `period`
 };
-Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) {
+Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap, int64_t period = 1) {
     Runs r;
-    double picks = 1;  // data-dependent indices read for this tile
+    int64_t apart = period;  // every run begins at a multiple of it, modulo the period
+    double picks = 1;        // data-dependent indices read for this tile
     for (size_t a = 0; a < tile.size(); ++a)
         if (o.picked_along(a)) picks *= static_cast<double>(tile[a]);
     for (size_t k = 0; k < o.parts.size();) {
@@ -123,9 +162,14 @@ Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) 
         if (count <= 1) continue;
         if (!picked && r.number == 1 && stride < r.length + static_cast<double>(gap))
             r.length += stride * (count - 1);
-        else
+        else {
             r.number *= count;
+            const auto bytes = static_cast<int64_t>(stride) * o.element_bytes;
+            r.places *= std::min(count, static_cast<double>(period / std::gcd(period, bytes)));
+            apart = std::gcd(apart, bytes);
+        }
     }
+    r.places = std::min(r.places, static_cast<double>(period / apart));
     double all = 1;
     for (const int64_t e : o.extents) all *= static_cast<double>(e);
     if (o.irregular) {
@@ -196,6 +240,33 @@ double OperandModel::pages(std::span<const int64_t> whole, int64_t page_bytes) c
 double OperandModel::runs(std::span<const int64_t> tile) const {
     const double known = runs_of(*this, tile, 1).number;
     return irregular || !shares.empty() ? std::max(2.0, known) : known;
+}
+
+double OperandModel::lines_in_a_set(std::span<const int64_t> whole, int64_t way_bytes) const {
+    ReadPart part;
+    if (!shares.empty()) part = read_part(*this, whole);
+    const std::span<const int64_t> tile = shares.empty() ? whole : part.tile;
+    constexpr double kLine = 64;
+    const auto way = static_cast<double>(way_bytes);
+    const Runs r = runs_of(*this, tile, std::max<int64_t>(1, 64 / element_bytes), way_bytes);
+    const double run_bytes = std::ceil(r.length * static_cast<double>(element_bytes) / kLine) * kLine;
+    const double places = irregular ? way / kLine : r.places;
+    return r.number * run_bytes / std::min(way, places * run_bytes);
+}
+
+OperandModel OperandModel::in_strips(std::span<const Strip> strips) const {
+    OperandModel out = *this;
+    for (const Strip& s : strips)
+        for (const Part& p : parts)
+            if (const int64_t step = p.reach.step(s.axis, s.distance); step != 0) {
+                Part strip;
+                strip.stride = p.stride * std::abs(step);
+                strip.reach = IndexReach::counter(s.count);
+                out.parts.push_back(std::move(strip));
+            }
+    std::stable_sort(out.parts.begin(), out.parts.end(),
+                     [](const Part& a, const Part& b) { return a.stride < b.stride; });
+    return out;
 }
 
 double StageModel::points() const {

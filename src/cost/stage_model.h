@@ -25,6 +25,12 @@ class IndexReach {
     int64_t over(std::span<const int64_t> tile) const;
     /// The summands of the index: the absolute coefficient of each, and the range of what it multiplies.
     std::vector<std::pair<int64_t, IndexReach>> summands() const;
+    /// How far the index moves where the axis moves by `distance`, a multiple of the blocks in which it is addressed;
+    /// otherwise approximately.
+    ///     i0 // 64 and i0 % 64 where i0 moves by 128: 2 and 0
+    int64_t step(size_t axis, int64_t distance) const;
+    /// The index that takes `count` values, 0, 1, ...
+    static IndexReach counter(int64_t count);
     /// A summand is a minimum or maximum: ranges of summands may exclude each other, as those of min(i, 2) + max(i - 3,
     /// 0).
     bool has_choice() const;
@@ -46,6 +52,13 @@ class IndexReach {
 
     std::vector<Product> products_;
     std::optional<size_t> axis_;  ///< most indices are that simple
+};
+
+/// The points of a tile along an axis are `count` pieces of equal size, which begin `distance` points apart: the
+/// sub-tiles of virtual threads.
+struct Strip {
+    size_t axis = 0;
+    int64_t count = 1, distance = 0;
 };
 
 /// An access or the result of a stage.
@@ -87,6 +100,12 @@ struct OperandModel {
     double pages(std::span<const int64_t> tile, int64_t page_bytes) const;
     /// The number of contiguous runs that those elements form; more than 1 where data or conditions decide which.
     double runs(std::span<const int64_t> tile) const;
+    /// The lines that each set of a cache receives from the tile, on average over the sets that receive any.
+    /// `way_bytes`: of the cache (cache_sets.h).
+    ///     4608 rows of 64 bytes that are 256 bytes apart, 128 KiB: 4608 lines in 512 sets, 9
+    double lines_in_a_set(std::span<const int64_t> tile, int64_t way_bytes) const;
+    /// The operand of tiles that consist of strips. Their extents are then those of one strip.
+    OperandModel in_strips(std::span<const Strip> strips) const;
 };
 
 struct StageModel {

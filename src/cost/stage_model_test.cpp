@@ -189,6 +189,55 @@ TEST(OperandModel, bytes_are_the_lines_that_counting_finds) {
     }
 }
 
+/// The lines of a tile in each set that has any, by enumeration. Tensors of f32.
+double counted_lines_in_a_set(const OperandModel& o, const std::vector<std::string>& index,
+                              const std::vector<std::vector<int64_t>>& points, int64_t way_bytes) {
+    std::set<int64_t> lines, sets;
+    for (const std::vector<int64_t>& p : points) {
+        int64_t offset = 0;
+        for (size_t d = 0; d < index.size(); ++d) offset = offset * o.extents[d] + at(parse_expr(index[d]), p);
+        lines.insert(offset * 4 / 64);
+        sets.insert(offset * 4 % way_bytes / 64);
+    }
+    return static_cast<double>(lines.size()) / static_cast<double>(sets.size());
+}
+
+TEST(OperandModel, lines_that_are_powers_of_two_apart_share_sets) {
+    const std::vector<std::string> index = {"i0", "i1", "i2"};
+    const auto check = [&](std::vector<int64_t> extents, const std::vector<int64_t>& tile, double lines) {
+        const OperandModel o = operand(index, std::move(extents));
+        std::vector<std::vector<int64_t>> points;
+        each_point({0, 0, 0}, tile, [&](const std::vector<int64_t>& p) { points.push_back(p); });
+        EXPECT_EQ(o.lines_in_a_set(tile, 4096), lines) << testing::PrintToString(tile);
+        EXPECT_EQ(o.lines_in_a_set(tile, 4096), counted_lines_in_a_set(o, index, points, 4096));
+    };
+    check({1, 14, 1024}, {1, 14, 16}, 14);  // rows of 4 KiB: one set
+    check({1, 14, 512}, {1, 14, 16}, 7);    // rows of 2 KiB: two
+    check({1, 14, 1040}, {1, 14, 16}, 1);   // rows of 4 KiB and a line
+    check({4, 64, 64}, {4, 64, 16}, 16);    // a line of every four: 256 lines in 16 sets
+    check({4, 64, 64}, {4, 64, 64}, 16);    // all lines, of four ways each
+    check({1, 1, 64}, {1, 1, 64}, 1);
+}
+
+TEST(OperandModel, strips_are_in_the_panels_that_they_reach) {
+    // b[n // 64, k, n % 64]. Of a tile of 64 columns in 4 strips, each is in a panel of its own: a line of every row.
+    const std::vector<std::string> index = {"i0 // 64", "i1", "i0 % 64"};
+    const OperandModel o = operand(index, {4, 64, 64});
+    const std::vector<Strip> strips = {{0, 4, 64}}, inside = {{0, 2, 32}};
+    const std::vector<int64_t> strip = {16, 64};
+    const OperandModel apart = o.in_strips(strips);
+    EXPECT_EQ(apart.bytes(strip), 4 * 64 * 64);
+    EXPECT_EQ(apart.lines_in_a_set(strip, 4096), 16);
+    EXPECT_EQ(o.lines_in_a_set(std::vector<int64_t>{64, 64}, 4096), 4) << "one panel, 16 KiB";
+    // Two strips of one panel: every second line of a row.
+    EXPECT_EQ(o.in_strips(inside).bytes(strip), 2 * 64 * 64);
+    EXPECT_EQ(o.in_strips(inside).lines_in_a_set(strip, 4096), 4);
+    std::vector<std::vector<int64_t>> points;
+    for (const int64_t begin : {0, 32})
+        each_point({begin, 0}, strip, [&](const std::vector<int64_t>& p) { points.push_back(p); });
+    EXPECT_EQ(counted_lines_in_a_set(o, index, points, 4096), 4);
+}
+
 StageModel model_of(const std::string& text, size_t stage = 0, const Bindings& bindings = {}) {
     return stage_model(parse_program(text), PrimitiveId(static_cast<uint32_t>(stage)), bindings);
 }

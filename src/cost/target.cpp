@@ -198,6 +198,9 @@ std::string verify(const Target& target) {
             return fmt::format("cache level {} has lines of {} bytes and is shared by {} CPUs", c.level, c.line_bytes,
                                c.shared_by);
         }
+        if (c.ways < 0 || c.ways > c.bytes / c.line_bytes) {
+            return fmt::format("cache level {} has {} ways of {} bytes", c.level, c.ways, c.bytes);
+        }
         if (bad(c.load_gbps) || bad(c.latency_ns)) {
             return fmt::format("cache level {} loads {} GB/s after {} ns, expected positive numbers", c.level,
                                c.load_gbps.value, c.latency_ns.value);
@@ -225,13 +228,14 @@ std::string print(const Target& t) {
     if (t.dot_gflops_1.value != 0)
         line("dots bf16",
              fmt::format("{} GFLOP/s on 1 thread, {} on {}", text(t.dot_gflops_1), text(t.dot_gflops_all), t.threads));
-    line("", fmt::format("{:<8}{:>10}{:>10}{:>6}{:>9}  {:<18}{}", "", "size", "measured", "line", "shared", "load GB/s",
-                         "latency ns"));
+    line("", fmt::format("{:<8}{:>10}{:>10}{:>6}{:>6}{:>9}  {:<18}{}", "", "size", "measured", "line", "ways", "shared",
+                         "load GB/s", "latency ns"));
     for (const CacheLevel& c : t.caches) {
-        line(fmt::format("cache L{}", c.level),
-             fmt::format("{:<8}{:>10}{:>10}{:>6}{:>9}  {:<18}{}", "", size_text(c.bytes),
-                         c.measured_bytes > 0 ? size_text(c.measured_bytes) : "-", c.line_bytes, c.shared_by,
-                         text(c.load_gbps), text(c.latency_ns)));
+        line(
+            fmt::format("cache L{}", c.level),
+            fmt::format("{:<8}{:>10}{:>10}{:>6}{:>6}{:>9}  {:<18}{}", "", size_text(c.bytes),
+                        c.measured_bytes > 0 ? size_text(c.measured_bytes) : "-", c.line_bytes,
+                        c.ways > 0 ? std::to_string(c.ways) : "-", c.shared_by, text(c.load_gbps), text(c.latency_ns)));
     }
     line("memory", fmt::format("load {} GB/s on 1 thread, {} on {}; latency {} ns", text(t.memory_gbps_1),
                                text(t.memory_gbps_all), t.threads, text(t.memory_latency_ns)));

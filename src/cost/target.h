@@ -31,6 +31,7 @@ struct CacheLevel {
     int64_t measured_bytes = 0;  ///< up to where loads really come at this level's latency; 0: not measured
     int line_bytes = 64;
     int shared_by = 1;   ///< CPUs (hardware threads) that share one such cache
+    int ways = 0;        ///< lines of a set; 0: unknown
     Measure load_gbps;   ///< sequential loads of whole vectors by one thread, 1e9 bytes a second
     Measure latency_ns;  ///< of one load whose address depends on the load before
 
@@ -107,8 +108,13 @@ struct Target {
     bool bf16_tiles() const { return may_use("amx-tile") && may_use("amx-bf16"); }
     /// Whether code may multiply bytes on tile registers.
     bool byte_tiles() const { return may_use("amx-tile") && may_use("amx-int8"); }
-    /// Whether code may add two products of bf16 to a lane.
-    bool bf16_dots() const { return may_use("avx512bf16"); }
+    /// Whether an instruction adds two products of bf16 to a lane (AVX512_BF16).
+    bool bf16_dot_instructions() const { return may_use("avx512bf16"); }
+    /// Whether products are such sums: where tile registers make bf16 faster anyway, and otherwise where they are faster
+    /// than multiply-adds of f32. On an Intel Xeon 6/207 they have half of the rate (`tilewright info --calibrate`).
+    bool bf16_dots() const {
+        return bf16_dot_instructions() && (bf16_tiles() || dot_gflops_1.value > fma_gflops_1.value);
+    }
     /// Whether an instruction adds four products of bytes, unsigned and signed, to a lane (VNNI).
     bool byte_dot_instructions() const { return may_use("avx512vnni") || may_use("avxvnni"); }
     /// Whether such sums are faster than those of f32: by that instruction, or by two of 16-bit pairs (AVX2).

@@ -32,6 +32,7 @@ Json json_of(const CacheLevel& c) {
             {"measured_bytes", c.measured_bytes},
             {"line_bytes", c.line_bytes},
             {"shared_by", c.shared_by},
+            {"ways", c.ways},
             {"load_gbps", json_of(c.load_gbps)},
             {"latency_ns", json_of(c.latency_ns)}};
 }
@@ -43,6 +44,7 @@ CacheLevel cache_of(const Json& json) {
     c.measured_bytes = json.at("measured_bytes").get<int64_t>();
     c.line_bytes = json.at("line_bytes").get<int>();
     c.shared_by = json.at("shared_by").get<int>();
+    c.ways = json.value("ways", 0);
     c.load_gbps = measure_of(json.at("load_gbps"));
     c.latency_ns = measure_of(json.at("latency_ns"));
     return c;

@@ -44,6 +44,7 @@ Target distinct() {
         c.measured_bytes = c.bytes - 4096;
         c.line_bytes = 128;
         c.shared_by = c.level;
+        c.ways = 4 + c.level;
     }
     t.calibrated = true;
     return t;
@@ -156,6 +157,10 @@ TEST(CodeLevels, SayWhatCodeMayUse) {
     EXPECT_TRUE(at("avx512-bf16").bf16_dots());
     EXPECT_GT(at("avx512-bf16").dot_gflops_1.value, 0) << "assumed where it was not measured";
     EXPECT_FALSE(at("avx512-bf16").bf16_tiles());
+    Target slow = at("avx512-bf16");
+    slow.dot_gflops_1.value = slow.fma_gflops_1.value / 2;
+    EXPECT_TRUE(slow.bf16_dot_instructions());
+    EXPECT_FALSE(slow.bf16_products()) << "f32 is faster";
     EXPECT_TRUE(at("amx").bf16_tiles());
     EXPECT_TRUE(at("amx").byte_tiles());
     EXPECT_EQ(at("amx").vector_bits, 512);

@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Product = PrecisionChoice::Product;
 
-constexpr const char* kUnavailable = "the target has no instructions for products of bf16 (AMX, AVX512_BF16)";
+constexpr const char* kUnavailable =
+    "the target has no products of bf16 that are faster than those of f32 (AMX, AVX512_BF16)";
 
 Json optional(const std::optional<double>& x) { return x ? Json(*x) : Json(); }
 

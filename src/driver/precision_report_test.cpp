@@ -146,7 +146,9 @@ TEST(PrecisionReport, SaysWhichProductsAreInF32AndWhy) {
     EXPECT_EQ(j["in_f32"][1]["reason"], "named");
     EXPECT_TRUE(j["in_f32"][1]["error_alone"].is_null());
     choice.available = false;
-    EXPECT_EQ(print(choice), "precision f32: the target has no instructions for products of bf16 (AMX, AVX512_BF16)\n");
+    EXPECT_EQ(
+        print(choice),
+        "precision f32: the target has no products of bf16 that are faster than those of f32 (AMX, AVX512_BF16)\n");
     EXPECT_EQ(Json::parse(to_json(choice))["precision"], "f32");
 }
 

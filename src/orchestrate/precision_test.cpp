@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "cost/host_probe.h"
 #include "cost/target_with_test.h"
 #include "orchestrate/padded_columns.h"
 #include "orchestrate/paired_operands.h"
@@ -169,6 +170,7 @@ TEST(NarrowOperands, LeavesConstantsThatF16CannotHold) {
 TEST(NarrowOperands, IsTheSameForDotProducts) {
     Target dots = target_with_tiles();
     dots.features = {"avx512bf16"};
+    assume_unit_rates(dots);
     const Program p = parsed(kTwoProducts);
     EXPECT_EQ(print(narrow_operands(p, dots, Precision::BF16)),
               print(narrow_operands(p, target_with_tiles(), Precision::BF16)));

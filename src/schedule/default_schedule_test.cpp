@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "cost/host_probe.h"
 #include "cost/target_with_test.h"
 #include "program/random_program.h"
 #include "program/text.h"
@@ -77,7 +78,11 @@ TEST(DefaultSchedule, multiplies_bf16_by_dot_products_where_the_target_has_them)
         target.features = {};
         EXPECT_FALSE(uses_dots());
         target.features = {"avx512bf16"};
+        assume_unit_rates(target);
         EXPECT_EQ(uses_dots(), std::string(k) == "32");  // pairs need an even sum
+        target.dot_gflops_1.value = target.fma_gflops_1.value / 2;
+        EXPECT_FALSE(uses_dots()) << "slower than multiply-adds";
+        target.dot_gflops_1.value = 0;
     }
 }
 

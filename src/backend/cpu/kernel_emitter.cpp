@@ -407,7 +407,7 @@ class KernelEmitter {
         job.vector_bits = target_.vector_bits;
         job.emulated_tiles = !target_.bf16_tiles();
         job.emulated_byte_tiles = !target_.byte_tiles();
-        job.emulated_dots = !target_.bf16_dots();
+        job.emulated_dots = !target_.bf16_dot_instructions();
         job.byte_dots = target_.byte_dot_instructions() ? ByteDots::Instruction
                         : target_.byte_dots()           ? ByteDots::Words
                                                         : ByteDots::Emulated;
