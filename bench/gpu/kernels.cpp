@@ -81,6 +81,7 @@ double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const 
     int64_t blocks = 1;
     for (const Expr& g : text.grid) blocks *= evaluate(g, Bindings{});
     if (text.scratch_bytes > 0) memory.push_back(gpu.allocate(static_cast<size_t>(text.scratch_bytes * blocks)));
+    if (text.counters) memory.push_back(gpu.allocate_zeros(static_cast<size_t>(text.counter_bytes({}))));
     std::vector<void*> pointers, arguments;
     for (const auto& m : memory) pointers.push_back(m.get());
     for (void*& p : pointers) arguments.push_back(&p);

@@ -195,7 +195,8 @@ const Budget kBudgets[] = {
     {"attention:1x512x256x64x64", "f16", {8, -1, 2.1, 0}},   // likewise
     {"attentions", "f16", {11, -1, 7.2, 0}},
     {"attentions", "bf16", {8, -1, 4.8, 0}},
-    {"attentions", "tf32", {-1, -1, -1, 12}},
+    {"attentions", "tf32", {-1, -1, 6.8, 0}},
+    {"attention:16x256x256x80x80", "f32", {-1, -1, -1, 2}},  // one register is kept in local memory
     {"products", "f16", {-1, 23, 2, 0}},
     {"products", "bf16", {-1, 23, 2, 0}},
     {"products", "tf32", {-1, 60, 2, 0}},

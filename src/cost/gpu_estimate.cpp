@@ -17,7 +17,14 @@ namespace tilewright {
 
 namespace {
 
+constexpr double kJoinWaits = 3;    ///< for what a block has written, for the counter, for the parts
 constexpr double kBusyPhases = 16;  ///< warps that keep an SM busy where products of single warps wait for others
+
+double product_of(const std::vector<int64_t>& tile, size_t count) {
+    double n = 1;
+    for (size_t k = 0; k < count; ++k) n *= static_cast<double>(tile[k]);
+    return n;
+}
 
 double number(Expr e, const Bindings& bindings) { return static_cast<double>(assumed_extent(e, bindings)); }
 
@@ -59,6 +66,13 @@ class Model {
         for (const auto& [path, store] : tree_.stores) out.memory_bytes += value_bytes(store->value);
         for (const auto* list : {&p_.stages.inputs, &p_.stages.outputs})
             for (const ValueId v : *list) out.once_bytes += value_bytes(v);
+        if (tree_.split) {
+            const PrimitiveId s(0);
+            const TensorExpr& e = *p_.stages.primitives[s].expr();
+            const std::vector<int64_t> tile = tile_at(*tree_.split, s);
+            add_parts(out, trips_at(*tree_.split),
+                      product_of(tile, e.spatial) * static_cast<double>(byte_size(e.body.dtype())));
+        }
         out.block_bytes = shared_bytes(p_).value_or(0);
         out.phases = tree_.computes.size() > 1;
         if (out.phases && std::any_of(tree_.computes.begin(), tree_.computes.end(), [](const auto& c) {
@@ -191,12 +205,6 @@ class Model {
     mutable std::map<TreePath, double> live_;
 };
 
-double product_of(const std::vector<int64_t>& tile, size_t count) {
-    double n = 1;
-    for (size_t k = 0; k < count; ++k) n *= static_cast<double>(tile[k]);
-    return n;
-}
-
 int64_t register_tile(const Micro& m, size_t a) {
     return a < m.registers.size() ? std::max<int64_t>(1, m.registers[a]) : 1;
 }
@@ -248,8 +256,17 @@ GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
     const double exposed = w.phases ? std::max(0.1, 1 / beside) : 0.1;
     const double busy = (most + exposed * (all - most)) * spread / std::min(1.0, warps / w.busy_warps) +
                         rounds * w.drains * rates.drain_us * 1e-6 / held;
-    out.seconds = std::max(busy, out.wait_seconds) + 0.2 * out.wait_seconds + rates.launch_us * 1e-6;
+    if (w.parts > 1)
+        out.join_seconds = kJoinWaits * rates.copy_us * 1e-6 + std::ceil(w.blocks / w.parts / sms) * w.parts *
+                                                                   w.part_bytes * sms / (rates.cache_bytes * clocks);
+    out.seconds = std::max(busy, out.wait_seconds) + 0.2 * out.wait_seconds + out.join_seconds + rates.launch_us * 1e-6;
     return out;
+}
+
+void add_parts(GpuWork& work, double parts, double part_bytes) {
+    work.parts = parts;
+    work.part_bytes = part_bytes;
+    if (parts > 1) work.memory_bytes += 2 * work.blocks * part_bytes;
 }
 
 GpuRegisters gpu_registers(const StageModel& stage, const Micro& m) {

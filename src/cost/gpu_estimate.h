@@ -7,7 +7,8 @@
 // In place of equation 5's factor (blocks + SMs) / blocks, the SM with most blocks decides, because the copies of an SM
 // are limited by its own port to the L2. Beyond the paper, repeated reads are served by the L2, operands of register
 // tiles are read from shared memory, every step of a block waits for memory unless a pipelined loop has prefetched, and
-// an SM with few warps is not fully used. The model ranks schedules.
+// an SM with few warps is not fully used. Where blocks have parts of sums, each writes its own, and behind a counter
+// the last one of a tile reads all of them while its other blocks are through. The model ranks schedules.
 
 #include <optional>
 #include <span>
@@ -25,6 +26,7 @@ struct GpuEstimate {
     double memory_seconds = 0;
     double shared_seconds = 0;
     double wait_seconds = 0;  ///< of the blocks that run on one SM in sequence
+    double join_seconds = 0;  ///< of the blocks that add the parts of sums
     double blocks = 1;
     double registers = 32;  ///< of a thread
 };
@@ -46,6 +48,8 @@ struct GpuWork {
     double busy_warps = 8;    ///< that keep an SM busy
     bool phases = false;      ///< statements wait for each other: only other blocks use the units meanwhile
     int64_t block_bytes = 0;  ///< of shared memory, of a block
+    double parts = 1;         ///< blocks that have parts of the same sums (split-K)
+    double part_bytes = 0;    ///< of the sums of one of them
 };
 GpuEstimate gpu_estimate(const GpuWork& work, const GpuTarget& target);
 /// The number of resident blocks of an SM, at least 1.
@@ -69,6 +73,9 @@ std::optional<int64_t> shared_bytes(const TileProgram& program);
 
 /// A lower bound in seconds: operations at the fastest peak rate, or inputs and outputs once through memory.
 double gpu_lower_bound(const Program& stages, const GpuTarget& target, const Bindings& bindings = {});
+
+/// Adds the traffic of split-K: of `parts` blocks with parts of the same sums, each of `part_bytes`.
+void add_parts(GpuWork& work, double parts, double part_bytes);
 
 /// FLOP/s (a multiply-add counts two) of a product on matrix instructions, or of f32 on the ordinary cores without
 /// `unit`.

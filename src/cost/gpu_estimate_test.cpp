@@ -41,6 +41,25 @@ TEST(GpuEstimate, adds_up_what_a_kernel_asks_for) {
     EXPECT_NEAR(e.seconds, (80e-6 + 0.1 * 100e-6) * 5 / 4.2 + 1.6e-6 + 2e-6, 1e-12);
 }
 
+TEST(GpuEstimate, counts_the_parts_of_sums_that_the_last_blocks_add) {
+    GpuWork w;
+    w.compute_seconds = 80e-6;
+    w.blocks = 300;
+    w.threads = 256;
+    const double whole = gpu_estimate(w, round_gpu()).seconds;
+    add_parts(w, 3, 31e3);
+    // Every block writes its part, and that is read once.
+    EXPECT_EQ(w.memory_bytes, 2 * 300 * 31e3);
+    // Behind three waits of 0.4 us an SM reads the three parts of its tile, 31 bytes a clock.
+    const GpuEstimate e = gpu_estimate(w, round_gpu());
+    EXPECT_NEAR(e.join_seconds, 1.2e-6 + 3e-6, 1e-12);
+    EXPECT_GT(e.seconds, whole + e.join_seconds);
+    GpuWork one;
+    add_parts(one, 1, 31e3);
+    EXPECT_EQ(one.memory_bytes, 0);
+    EXPECT_EQ(gpu_estimate(one, round_gpu()).join_seconds, 0);
+}
+
 TEST(GpuEstimate, uses_the_rates_that_are_measured_in_place_of_the_assumed_ones) {
     GpuWork w;
     w.compute_seconds = 80e-6;

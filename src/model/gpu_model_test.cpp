@@ -37,7 +37,7 @@ class Machine {
         gpu_.memory_bytes = memory;
         gpu_.argument_count = [this](const std::string& image) {
             const cuda::KernelText& t = compiled_->gpu_kernels()[images_.at(image)];
-            return t.tensors.size() + (t.scratch_bytes > 0 ? 1 : 0) + t.names.size();
+            return t.pointers() + t.names.size();
         };
         gpu_.run = [this](const std::string& image, const std::vector<uint64_t>& arguments, int64_t blocks) {
             run(images_.at(image), arguments, blocks);
@@ -82,7 +82,11 @@ class Machine {
         Bindings names;
         size_t at = text.tensors.size();
         if (text.scratch_bytes > 0) gpu_.at(arguments[at++], static_cast<size_t>(text.scratch_bytes * blocks));
+        if (text.counters) ++at;
         for (const Var v : text.names) names[v] = static_cast<int64_t>(arguments[at++]);
+        for (int64_t i = 0; i < text.counter_bytes(names); ++i)
+            if (*static_cast<char*>(gpu_.at(arguments[text.pointers() - 1] + static_cast<uint64_t>(i), 1)) != 0)
+                throw std::runtime_error("a counter that is not 0");
         int64_t expected = 1;
         for (const Expr& g : text.grid) expected *= evaluate(g, names);
         if (blocks != expected) throw std::runtime_error("another number of blocks");

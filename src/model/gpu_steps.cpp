@@ -98,6 +98,8 @@ class GpuKernelRun : public OpaqueOp {
         std::map<ValueId, Shape> shapes;
         std::map<ValueId, int64_t> bytes, device, pinned;  ///< sizes, and offsets
         std::vector<int64_t> scratch;                      ///< offset of each call's
+        std::shared_ptr<void> counters;                    ///< of all calls, each at a place of its own
+        std::vector<int64_t> counters_at;                  ///< offset of each call's
         int64_t device_bytes = 0, pinned_bytes = 0;
         double flops = 0;
         std::vector<Launch> launches;
@@ -155,6 +157,7 @@ class GpuKernelRun : public OpaqueOp {
         std::vector<BufferLife> buffers;
         buffers.reserve(lives.size() + calls_.size());
         for (const auto& [v, life] : lives) buffers.push_back(life);
+        int64_t counter_bytes = 0;
         for (size_t c = 0; c < calls_.size(); ++c) {
             const cuda::KernelText& text = text_of(*calls_[c]);
             Launch launch;
@@ -164,6 +167,8 @@ class GpuKernelRun : public OpaqueOp {
             const cuda::LibraryPlan* library = model_.library(calls_[c]->kernel);
             buffers.push_back(
                 {library != nullptr ? library->workspace_bytes() : text.scratch_bytes * launch.blocks, step, step});
+            p.counters_at.push_back(counter_bytes);
+            if (library == nullptr && text.counters) counter_bytes += 4 * names().evaluate(*text.counters);
             p.launches.push_back(std::move(launch));
             p.flops += product_flops(*calls_[c], names());
         }
@@ -172,6 +177,7 @@ class GpuKernelRun : public OpaqueOp {
         for (const auto& [v, life] : lives) p.device[v] = plan.offsets[i++];
         p.scratch.assign(plan.offsets.begin() + static_cast<std::ptrdiff_t>(i), plan.offsets.end());
         p.device_bytes = std::max<int64_t>(plan.total, 1);
+        if (counter_bytes > 0) p.counters = model_.gpu().allocate_zeros(static_cast<size_t>(counter_bytes));
         for (const auto* list : {&inputs_, &outputs_})
             for (const ValueId v : *list)
                 if (p.pinned.emplace(v, p.pinned_bytes).second) p.pinned_bytes += (p.bytes.at(v) + 63) / 64 * 64;
@@ -185,6 +191,8 @@ class GpuKernelRun : public OpaqueOp {
             for (const ValueId v : calls_[c]->tensors) launch.pointers.push_back(address(p, v));
             if (model_.library(calls_[c]->kernel) != nullptr) continue;
             if (text_of(*calls_[c]).scratch_bytes > 0) launch.pointers.push_back(memory_.device() + p.scratch[c]);
+            if (text_of(*calls_[c]).counters)
+                launch.pointers.push_back(static_cast<std::byte*>(p.counters.get()) + p.counters_at[c]);
             launch.arguments.clear();
             for (void*& at : launch.pointers) launch.arguments.push_back(static_cast<void*>(&at));
             for (long long& n : launch.names) launch.arguments.push_back(&n);

@@ -121,6 +121,10 @@ GpuTrial::Work GpuTrial::launch(const cuda::Gpu::Kernel& kernel, const cuda::Ker
     for (const Expr& g : text.grid) blocks *= evaluate(g, Bindings{});
     std::vector<void*> pointers = tensors;
     if (text.scratch_bytes > 0) pointers.push_back(allocate(text.scratch_bytes * blocks));
+    if (text.counters) {
+        memory.push_back(gpu.allocate_zeros(static_cast<size_t>(text.counter_bytes({}))));
+        pointers.push_back(memory.back().get());
+    }
     return [this, kernel, blocks, pointers]() mutable {
         std::vector<void*> arguments;
         arguments.reserve(pointers.size());

@@ -17,6 +17,7 @@
 #include "orchestrate/split_k.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/kernel_costs_test.h"
+#include "tile/walk.h"
 
 namespace tilewright {
 namespace {
@@ -87,24 +88,37 @@ Scheduling gpu_scheduling(Precision precision = Precision::F32) {
 }
 
 TEST(SplitK, a_gpu_gets_blocks_for_its_multiprocessors) {
-    // Two heads of one query each: two blocks, which process 16,384 keys sequentially.
-    const Program decoding = chain::attention(2, 1, 16384, 64, 64);
-    for (const Program& p : {product(4, 16, 65536), product(64, 64, 16384), decoding}) {
+    // A product is one kernel, whose blocks have parts of its sums.
+    for (const Program& p : {product(4, 16, 65536), product(64, 64, 16384)}) {
         const Grouped g = split(p, gpu_scheduling(Precision::TF32));
-        EXPECT_GT(g.groups.size(), size_t{1}) << print(p);
-        ASSERT_EQ(verify(g.program), std::vector<std::string>()) << print(g.program);
-        // The first kernel has more blocks than the unsplit one.
+        ASSERT_EQ(g.groups.size(), size_t{1}) << print(p);
         Schedules schedules(gpu_scheduling(Precision::TF32));
-        const auto blocks = [&](const Program& program, const KernelGroup& group) {
-            const KernelBody body = extract(program, group);
-            const TileProgram t = group.chain ? schedules.chain(body).value().program : schedules.kernel(body).program;
-            return gpu_estimate(t, h200()).blocks;
-        };
-        Grouped whole;
-        whole.program = fuse_greedily(p);
-        whole.groups = fuse_gemm_chains(whole.program, fuse_rows(whole.program), schedules);
-        EXPECT_GT(blocks(g.program, g.groups[0]), 2 * blocks(whole.program, whole.groups.back()));
+        const TileProgram t = schedules.kernel(extract(g.program, g.groups[0])).program;
+        EXPECT_TRUE(walk(t).split) << print(t);
+        EXPECT_GE(gpu_estimate(t, h200()).blocks, 16);
     }
+}
+
+TEST(SplitK, a_gpu_gets_two_kernels_for_the_attention_of_a_decoder) {
+    // Two heads of one query each: two blocks, which process 16,384 keys sequentially.
+    const Program p = chain::attention(2, 1, 16384, 64, 64);
+    const Grouped g = split(p, gpu_scheduling(Precision::TF32));
+    EXPECT_GT(g.groups.size(), size_t{1}) << print(p);
+    ASSERT_EQ(verify(g.program), std::vector<std::string>()) << print(g.program);
+    // The first kernel has more blocks than the unsplit one.
+    Schedules schedules(gpu_scheduling(Precision::TF32));
+    const auto blocks = [&](const Program& program, const KernelGroup& group) {
+        const KernelBody body = extract(program, group);
+        const TileProgram t = group.chain ? schedules.chain(body).value().program : schedules.kernel(body).program;
+        return gpu_estimate(t, h200()).blocks;
+    };
+    Grouped whole;
+    whole.program = fuse_greedily(p);
+    whole.groups = fuse_gemm_chains(whole.program, fuse_rows(whole.program), schedules);
+    EXPECT_GT(blocks(g.program, g.groups[0]), 2 * blocks(whole.program, whole.groups.back()));
+}
+
+TEST(SplitK, a_gpu_keeps_kernels_with_a_block_for_every_multiprocessor) {
     for (const Program& p : {product(1024, 1024, 4096), product(4, 16, 64), chain::attention(64, 512, 512, 64, 64)}) {
         Schedules schedules(gpu_scheduling());
         Grouped whole;

@@ -38,12 +38,40 @@ Block::Grid Block::grid_loops(const std::vector<Stmt>*& body, TreePath& path) co
         const auto* loop = std::get_if<TileLoop>(&(*body)[0].kind);
         if (loop == nullptr || !loop->parallel) break;
         grid.loops.push_back(loop);
-        grid.trips.push_back(variables().simplified(ceil_div(remaining[loop->axis], loop->step)));
+        const Expr trips = ceil_div(remaining[loop->axis], loop->step);
+        grid.trips.push_back(variables().simplified(splits(*loop) ? max(trips, 1) : trips));
         remaining[loop->axis] = loop->step;
         path.push_back(0);
         body = &loop->body;
     }
     return grid;
+}
+
+AxisRange Block::grid_range(const TileLoop& loop, const AxisRange& outer, Expr counter) const {
+    const AxisRange r = narrowed(outer, counter, loop.step, variables());
+    return splits(loop) ? part_of_sum(r) : r;
+}
+
+std::string Block::split_fault() const {
+    if (!tree_.split) return "";
+    for (const auto& [path, compute] : tree_.computes) {
+        const TensorExpr& e = *p_.stages.primitives[compute->stage].expr();
+        const Share share = share_of(p_, tree_, path, compute->stage);
+        for (size_t a = 0; a < e.spatial; ++a)
+            if (!share.most[a].is_constant())
+                return fmt::format("the parts of a sum have no constant extent along {}",
+                                   p_.axes[p_.stage_axes[compute->stage][a]].name);
+        if (share.cut && through_.count(compute->stage) == 0)
+            return "the parts of a sum do not stay in registers through the loops of a block";
+    }
+    return "";
+}
+
+Partition Block::split_share() const {
+    const auto& [path, compute] = tree_.computes.at(0);
+    const Primitive& stage = p_.stages.primitives[compute->stage];
+    if (through_.count(compute->stage) != 0) return registers_.values.at(stage.outputs[0]);
+    return make_partition(*stage.expr(), compute->micro, share_of(p_, tree_, path, compute->stage), threads_);
 }
 
 std::optional<TreePath> Block::summed_through(const TreePath& path, const Compute& compute) const {
@@ -79,7 +107,7 @@ std::vector<std::pair<TreePath, const Compute*>> Block::finished_behind(const Tr
         const auto it = through_.find(compute->stage);
         if (it == through_.end() || it->second != loop) continue;
         const bool has_epilogue = !p_.stages.primitives[compute->stage].expr()->epilogue.empty();
-        if (has_epilogue || stays_in_flight(*compute)) out.emplace_back(path, compute);
+        if (has_epilogue || tree_.split || stays_in_flight(*compute)) out.emplace_back(path, compute);
     }
     return out;
 }
@@ -256,7 +284,9 @@ void Block::share_out(StageJob& job, const Partition* share) const {
         own.cut = own.cut || (k >= job.expr->spatial && !job.ranges[k].whole);
     }
     job.share = share != nullptr ? *share : make_partition(*job.expr, *job.micro, own, threads_);
-    TW_CHECK(job.share.group <= 32 || block_.exchanges, "warps of kernel '{}' have no room for their sums", p_.name);
+    const auto size = std::max<int64_t>(4, byte_size(job.expr->body.dtype()));
+    TW_CHECK(job.share.exchange_bytes(threads_, size, job.expr->spatial) <= block_.exchange_bytes,
+             "warps of kernel '{}' have no room for their sums", p_.name);
 }
 
 namespace {

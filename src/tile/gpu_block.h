@@ -49,6 +49,11 @@ class Block {
     /// Of the statements whose sums stayed in registers through this loop, those with something left to do behind it.
     std::vector<std::pair<TreePath, const Compute*>> finished_behind(const TreePath& loop) const;
 
+    /// Why the parts of a sum cannot be added (Walk::split); empty: they can, or there are none.
+    std::string split_fault() const;
+    /// The share of the threads in the statement whose sums have parts.
+    Partition split_share() const;
+
     /// Whether the products of a step may go on while the next begins (Annotations::overlap): it then writes over the
     /// copies of the step before the last, which takes three of them.
     bool may_overlap(const TileLoop& loop) const;
@@ -79,8 +84,12 @@ class Block {
         std::vector<const TileLoop*> loops;
         std::vector<Expr> trips;
     };
-    /// `body` and `path`: of the root; afterwards of the innermost parallel loop.
+    /// `body` and `path`: of the root; afterwards of the innermost parallel loop. Where sums have parts there is one at
+    /// least, which may be empty.
     Grid grid_loops(const std::vector<Stmt>*& body, TreePath& path) const;
+    /// The range of a block's step of a parallel loop.
+    AxisRange grid_range(const TileLoop& loop, const AxisRange& outer, Expr counter) const;
+    bool splits(const TileLoop& loop) const { return tree_.split && tree_.loops.at(*tree_.split) == &loop; }
     /// Buffers that live under this loop are addressed relative to where the ranges start here.
     void enter_scope(const TreePath& path);
     /// Whether the current ranges may not reach the end of what the stage reduces.

@@ -42,4 +42,11 @@ AxisRange narrowed(const AxisRange& outer, Expr counter, int64_t step, const Ind
     return r;
 }
 
+AxisRange part_of_sum(AxisRange r) {
+    r.whole = true;
+    r.begin = r.lo;
+    r.end = r.hi;
+    return r;
+}
+
 }  // namespace tilewright::gpu

@@ -38,7 +38,8 @@ struct AxisRange {
     Expr most;    ///< hi - lo is at most this, which is over symbols and scalars
     Expr total;   ///< the axis' whole extent
     bool whole = true;
-    /// Where the loops over it begin and end: at 0 and `total`, but for steps that are left out (tile/live_steps.h).
+    /// Where the loops over it begin and end: at 0 and `total`, but for parts of sums and for steps that are left out
+    /// (tile/live_steps.h).
     Expr begin, end;
 
     static AxisRange of(Expr extent) { return {0, extent, extent, extent, true, 0, extent}; }
@@ -47,5 +48,7 @@ struct AxisRange {
 };
 /// The range of step `counter` of a loop over `outer`.
 AxisRange narrowed(const AxisRange& outer, Expr counter, int64_t step, const IndexVariables& variables);
+/// That of a block's part of a sum (Walk::split): the block's loops begin and end where the part does.
+AxisRange part_of_sum(AxisRange narrowed);
 
 }  // namespace tilewright::gpu

@@ -248,7 +248,20 @@ int choose_threads(const TileProgram& p, const Walk& tree, int most) {
     return static_cast<int>((wanted + whole - 1) / whole * whole);
 }
 
-constexpr int64_t kMostExchanged = 32 * 8 + 16;  ///< bytes of an exchange between warps
+/// Bytes of the largest exchange between threads of several warps.
+int64_t exchange_bytes(const TileProgram& p, const Walk& tree, const RegisterValues& registers, int threads) {
+    int64_t out = 0;
+    for (const auto& [path, compute] : tree.computes) {
+        const PrimitiveId s = compute->stage;
+        const TensorExpr& e = *p.stages.primitives[s].expr();
+        const auto adopted = registers.stages.find(s);
+        const Partition share = adopted != registers.stages.end()
+                                    ? adopted->second
+                                    : make_partition(e, compute->micro, share_of(p, tree, path, s), threads);
+        out = std::max(out, share.exchange_bytes(threads, std::max<int64_t>(4, byte_size(e.body.dtype())), e.spatial));
+    }
+    return out;
+}
 
 }  // namespace
 
@@ -259,10 +272,11 @@ BlockMemory block_memory(const TileProgram& p, int most_threads, int64_t capacit
     BlockMemory out;
     out.threads = choose_threads(p, tree, most_threads);
     out.registers = register_values(p, out.threads);
+    out.exchange_bytes = exchange_bytes(p, tree, out.registers, out.threads);
     std::set<ValueId> elsewhere = out.registers.all();
     while (true) {
         out.plan = plan_buffers(p, elsewhere);
-        if (out.plan.scratch_bytes + kMostExchanged <= capacity) break;
+        if (out.plan.scratch_bytes + out.exchange_bytes + 16 <= capacity) break;
         // The largest buffer first.
         const Buffer* largest = nullptr;
         for (const Buffer& b : out.plan.buffers)
@@ -271,22 +285,12 @@ BlockMemory block_memory(const TileProgram& p, int most_threads, int64_t capacit
         elsewhere.insert(largest->value);
         out.in_memory.insert(largest->value);
     }
-    for (const auto& [path, compute] : tree.computes) {
-        const PrimitiveId s = compute->stage;
-        const auto adopted = out.registers.stages.find(s);
-        const int64_t group = adopted != out.registers.stages.end()
-                                  ? adopted->second.group
-                                  : make_partition(*p.stages.primitives[s].expr(), compute->micro,
-                                                   share_of(p, tree, path, s), out.threads)
-                                        .group;
-        out.exchanges = out.exchanges || group > 32;
-    }
     out.room = (out.plan.scratch_bytes + 15) / 16 * 16;
     for (const Buffer& b : out.plan.buffers) {
         out.arrivals.push_back(static_cast<size_t>(out.arrival_count));
         if (b.swizzle != 0) out.arrival_count += b.copies;
     }
-    out.shared_bytes = out.exchanges ? out.room + out.threads / 32 * 8 : out.plan.scratch_bytes;
+    out.shared_bytes = out.exchange_bytes > 0 ? out.room + out.exchange_bytes : out.plan.scratch_bytes;
     out.arrivals_at = (out.shared_bytes + 7) / 8 * 8;
     if (out.arrival_count > 0) out.shared_bytes = out.arrivals_at + 8 * out.arrival_count;
     return out;

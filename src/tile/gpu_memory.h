@@ -54,7 +54,7 @@ struct BlockMemory {
     RegisterValues registers;
     std::set<ValueId> in_memory;  ///< values moved to global memory so that the other buffers fit
     BufferPlan plan;              ///< of the other buffers, from byte 0 of shared memory on
-    bool exchanges = false;       ///< threads of several warps combine sums in shared memory from byte `room` on
+    int64_t exchange_bytes = 0;   ///< threads of several warps combine sums in shared memory from byte `room` on
     int64_t room = 0;
     int64_t arrivals_at = 0;       ///< byte offset of the mbarriers (8 bytes each) of swizzled copies
     std::vector<size_t> arrivals;  ///< per buffer of the plan: its first mbarrier; one mbarrier per copy

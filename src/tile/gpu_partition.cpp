@@ -10,6 +10,7 @@ namespace tilewright::gpu {
 namespace {
 
 constexpr int64_t kWarpThreads = 32;
+constexpr int64_t kDynamicGroup = 8;  ///< threads that share a sum whose length is dynamic
 
 int64_t power_of_two_from(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
 
@@ -25,14 +26,20 @@ size_t axis_to_share(const TensorExpr& e, const Micro& m, const std::vector<Expr
     return best;
 }
 
+/// Points of the reduced vector axis that a thread takes at a time.
+int64_t vector_of_sum(const TensorExpr& e, const Micro& m) {
+    constexpr int64_t kMost = 16;
+    return reduces_vector(e, m) && !m.matrix ? std::min(m.lanes, kMost) : 1;
+}
+
 /// The largest number of threads that can share one tile: at most the points of the axis.
 int64_t most_in_group(const TensorExpr& e, const Micro& m, const Share& share) {
     const std::vector<Expr>& most = share.most;
     if (e.spatial == most.size() || (share.cut && !reduces_vector(e, m))) return 1;
     const Expr length = most[axis_to_share(e, m, most)];
-    if (!length.is_constant()) return reduces_vector(e, m) ? kWarpThreads : 1;
-    // At least two points per thread: the exchange costs more than one point.
-    return power_of_two_from(std::max<int64_t>(1, length.constant() / 2));
+    if (!length.is_constant()) return reduces_vector(e, m) ? kWarpThreads : m.vector_axis ? kDynamicGroup : 1;
+    // At least a vector or two points per thread: the exchange costs more than one point.
+    return power_of_two_from(std::max<int64_t>(1, length.constant() / std::max<int64_t>(2, vector_of_sum(e, m))));
 }
 
 /// Axes of a micro-kernel, slowest first; the vector axis, or the columns of a matrix unit, come last.
@@ -93,6 +100,9 @@ Partition tiles_of(const TensorExpr& e, const Micro& m, const std::vector<Expr>&
             if (most[a].is_constant() && tile > most[a].constant()) tile = std::max<int64_t>(1, most[a].constant());
             if (a < m.virtual_threads.size() && m.virtual_threads[a] > 1 && tile % m.virtual_threads[a] == 0)
                 threads = m.virtual_threads[a];
+        } else if (m.vector_axis == a) {
+            tile = vector_of_sum(e, m);
+            if (most[a].is_constant() && tile > most[a].constant()) tile = 1;
         }
         p.registers.push_back(tile);
         p.strip.push_back(tile / threads);
@@ -127,8 +137,20 @@ Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share
         group = std::max(group, std::min(useful, free));
     }
     p.group = group;
-    if (group > 1) p.shared_axis = axis_to_share(e, m, share.most);
+    if (group == 1) return p;
+    p.shared_axis = axis_to_share(e, m, share.most);
+    const int64_t apart = threads / group;
+    if (m.vector_axis && *m.vector_axis < e.spatial && (apart >= kWarpThreads || std::has_single_bit(uint64_t(apart))))
+        p.apart = apart;
     return p;
+}
+
+int64_t Partition::exchange_bytes(int threads, int64_t size, size_t spatial) const {
+    if (!spans_warps()) return 0;
+    if (apart == 1) return threads / kWarpThreads * size;
+    int64_t sums = 1;
+    for (size_t a = 0; a < spatial; ++a) sums *= registers[a];
+    return std::min(sums, kExchanged) * threads * size;
 }
 
 std::optional<int64_t> wanted_threads(const TensorExpr& e, const Micro& m, const Share& share) {

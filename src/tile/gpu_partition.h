@@ -5,8 +5,13 @@
 // vector axis first, so that neighbouring threads of a warp access neighbouring memory. The virtual threads of a tile
 // (Gensor §IV) are strips whose distance is the extent that all threads cover together. Where there are fewer tiles
 // than threads, or the vector axis is a reduction axis, several cooperating threads share a tile: each takes every
-// group-th point of one reduction axis. Shuffles combine their partial sums, or shared memory where the threads span
-// several warps.
+// group-th point of one reduction axis, or, where that is the vector axis, every group-th vector. Then they are
+// neighbours, which read neighbouring vectors. Where the vector axis is spatial, neighbours have neighbouring tiles,
+// and the threads of a tile are `apart`. Shuffles combine their partial sums, or shared memory where the threads span
+// several warps:
+//
+//     y[n] = sum(k) w[n, k] x[k], vector k lanes 8    thread t reads w[t / 32, 8 (32 j + t % 32) ...], j = 0, 1, ...
+//     y[n] = sum(k) w[k, n] x[k], vector n lanes 8    thread t reads w[8 j + t / 32, 8 (t % 32) ...]
 //
 // Contractions on matrix instructions assign tiles to warps. The result of an instruction is a register tile as well,
 // with the element order of PTX (PTX ISA, "Matrix fragments for mma.m16n8k16"). Sums, epilogues, copies and the row
@@ -33,8 +38,12 @@ namespace tilewright::gpu {
 /// as above. Right: the columns of a right operand, 8 r + lane / 4.
 enum class Spread : uint8_t { Strip, Rows, Columns, Right };
 
+/// Sums that threads apart exchange at a time, through shared memory.
+inline constexpr int64_t kExchanged = 8;
+
 struct Partition {
-    std::vector<int64_t> registers;  ///< per axis of the stage: points of a thread's tile; 1 along unspread reductions
+    std::vector<int64_t> registers;  ///< per axis of the stage: points of a thread's tile; of a reduction those that it
+                                     ///< takes in a step: a vector, or several of a matrix instruction
     std::vector<int64_t> strip;      ///< contiguous points of the thread's tile
     std::vector<Spread> spread;
     int64_t warps = 0;             ///< warps that share a tile, 1 or 4; 0: a thread or cooperating threads
@@ -43,6 +52,7 @@ struct Partition {
     std::vector<size_t> order;     ///< spatial axes, slowest first
     int64_t group = 1;             ///< threads that share a tile, a power of two
     size_t shared_axis = 0;        ///< the reduction axis they share, if group > 1
+    int64_t apart = 1;             ///< from one of them to the next
 
     Expr tile_count() const { return product(tiles); }
     /// Distance between the starts of neighbouring tiles along the axis, in points.
@@ -51,6 +61,10 @@ struct Partition {
         const int64_t more = spread[axis] == Spread::Rows ? warps : 1;
         return registers[axis] * kThreads[static_cast<size_t>(spread[axis])] * more;
     }
+    /// Whether they are threads of several warps, which combine their sums through shared memory.
+    bool spans_warps() const { return group * apart > 32 && group > 1; }
+    /// Bytes of shared memory that they need, in a block of `threads`; sums have `size` bytes.
+    int64_t exchange_bytes(int threads, int64_t size, size_t spatial) const;
     /// Number of threads per tile.
     int64_t takes() const { return warps != 0 ? 32 * warps : group; }
     friend bool operator==(const Partition&, const Partition&) = default;

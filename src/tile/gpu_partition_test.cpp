@@ -66,8 +66,30 @@ TEST(Partition, LetsThreadsShareATileWhereTilesAreFew) {
     EXPECT_EQ(wanted(parts), 2);
 }
 
+TEST(Partition, KeepsNeighboursSideBySideAlongASpatialVectorAxis) {
+    // 64 tiles of four columns in 256 threads: those of a tile are 64 apart, in other warps.
+    const Partition p =
+        share(product_by("compute 0 vector n lanes 4 registers [n=4] padding local", "1", "256", "512"), 256);
+    EXPECT_EQ(p.count, 64);
+    EXPECT_EQ(p.group, 4);
+    EXPECT_EQ(p.apart, 64);
+    EXPECT_TRUE(p.spans_warps());
+    EXPECT_EQ(p.exchange_bytes(256, 4, 2), 4 * 256 * 4);  // four sums of each thread at a time
+    // Of eight tiles in a warp, neighbours are four threads of each.
+    const Partition q =
+        share(product_by("compute 0 vector n lanes 4 registers [n=4] padding local", "1", "32", "512"), 32);
+    EXPECT_EQ(q.apart, 8);
+    EXPECT_FALSE(q.spans_warps());
+    // Without a vector axis they are neighbours.
+    EXPECT_EQ(share(product_by("compute 0 registers [n=4] padding local", "1", "256", "512"), 256).apart, 1);
+}
+
 TEST(Partition, GivesRowsToWarpsWhereTheVectorAxisIsSummedOver) {
-    EXPECT_EQ(share(product_by("compute 0 vector k lanes 8 registers [k=8] padding local"), 256).group, 16);
+    // A thread takes a vector at a time, so a sum of four vectors has four threads, which are neighbours.
+    const Partition p = share(product_by("compute 0 vector k lanes 8 registers [k=8] padding local"), 256);
+    EXPECT_EQ(p.group, 4);
+    EXPECT_EQ(p.registers, (std::vector<int64_t>{1, 1, 8}));
+    EXPECT_EQ(p.apart, 1);
     EXPECT_EQ(
         share(product_by("compute 0 vector k lanes 8 registers [k=8] padding local", "$m", "$n", "$k"), 256).group, 32);
     EXPECT_EQ(wanted(product_by("compute 0 padding local", "$m")), std::nullopt);

@@ -9,6 +9,15 @@
 
 namespace tilewright::gpu {
 
+SumParts sum_parts(const Partition& share, size_t spatial) {
+    SumParts out;
+    for (size_t a = 0; a < spatial; ++a) out.registers *= share.registers[a];
+    TW_CHECK(share.count.has_value(), "a part of a sum has a dynamic number of tiles");
+    // Threads that share a tile have the same sums, but the lanes of a warp's tile.
+    out.slots = *share.count * (share.warps != 0 ? share.takes() : 1);
+    return out;
+}
+
 StagePoints::StagePoints(IndexVariables& variables, const StageJob& job)
     : vars_(variables), job_(job), e_(*job.expr), n_(job.expr->extents.size()), part_(job.share) {
     TW_CHECK(n_ <= IndexVariables::kStageAxes, "a stage has {} axes", n_);
@@ -82,8 +91,12 @@ std::optional<Expr> StagePoints::enter_reduction(size_t a) {
         raw_[a] = clamped_[a] = r.lo;
         return std::nullopt;
     }
-    const Expr k = vars_.add(axis_name(a), {Expr(0), length - 1});
-    raw_[a] = clamped_[a] = vars_.simplified(r.lo + k);
+    const int64_t vector = part_.registers[a];
+    const Expr k = vars_.add(axis_name(a), {Expr(0), ceil_div(length, vector) - 1});
+    if (vector > 1)
+        spread_axis(a, k * vector, "r_" + axis_name(a));
+    else
+        raw_[a] = clamped_[a] = vars_.simplified(r.lo + k);
     return k;
 }
 
@@ -91,6 +104,7 @@ void StagePoints::place_axis(size_t a, Expr local) {
     const AxisRange& r = job_.ranges[a];
     raw_[a] = vars_.simplified(r.lo + local);
     overhang_ &= ~(Mask{1} << a);
+    whole_held_ &= ~(Mask{1} << a);
     const Expr length = local_range(a);
     if (vars_.nonnegative(length - 1 - local)) {
         clamped_[a] = raw_[a];
@@ -111,7 +125,24 @@ void StagePoints::spread_axis(size_t a, Expr begin, std::string_view coordinate)
         mask_ |= Mask{1} << a;
         r = coordinate_[a] = vars_.add(coordinate, {Expr(0), Expr(n - 1)});
     }
-    place_axis(a, begin + spread_point(a, r));
+    if (!hold_whole(a, begin, r)) place_axis(a, begin + spread_point(a, r));
+}
+
+bool StagePoints::hold_whole(size_t a, Expr begin, Expr r) {
+    const int64_t n = part_.registers[a];
+    const Expr length = local_range(a);
+    if (a >= e_.spatial || n == 1 || part_.spread[a] != Spread::Strip || part_.strip[a] != n ||
+        vars_.nonnegative(length - 1 - begin - r) || IndexVariables::multiple(length) % n != 0 ||
+        IndexVariables::multiple(begin) % n != 0)
+        return false;
+    overhang_ |= Mask{1} << a;
+    whole_held_ |= Mask{1} << a;
+    raw_[a] = vars_.simplified(job_.ranges[a].lo + begin + r);
+    const Expr last = vars_.simplified(floor_div(length, n)) - 1;
+    const Expr held = vars_.add(axis_name(a) + "_held", {Expr(0), last});
+    hold(a, held, floor_div(begin, n), last);
+    clamped_[a] = vars_.simplified(job_.ranges[a].lo + held * n + r);
+    return true;
 }
 
 Expr StagePoints::spread_point(size_t a, Expr r) const {
@@ -218,14 +249,21 @@ void StagePoints::count_users(Item item, Mask user) {
     for (const Item o : operands(item)) count_users(o, mask_of(item));
 }
 
+bool StagePoints::in_vectors(Item item) {
+    return item.access && mask_ != 0 && e_.reducer != Reducer::None && body_ == &e_.body && part_.warps == 0 &&
+           known(item).mask == mask_ && !job_.accesses[item.number].in_registers && reads_vectors(item.number);
+}
+
 std::vector<StagePoints::Mask> StagePoints::groups_of(const ScalarBody& body, const std::vector<ScalarId>& roots) {
     body_ = &body;
     known_.clear();
     needed_.clear();
     for (const ScalarId r : roots) count_users({false, r.value}, mask_);
+    // An operand of a sum that depends on all axes is read in a loop of its own where that reads vectors.
+    for (const Item i : needed_) known(i).exported = known(i).exported || in_vectors(i);
     std::vector<Mask> groups;
     for (const Item i : needed_)
-        if (known(i).exported && known(i).mask != mask_ &&
+        if (known(i).exported && (known(i).mask != mask_ || in_vectors(i)) &&
             std::find(groups.begin(), groups.end(), known(i).mask) == groups.end())
             groups.push_back(known(i).mask);
     std::sort(groups.begin(), groups.end(), [](Mask a, Mask b) {
@@ -321,14 +359,17 @@ std::optional<StagePoints::Vector> StagePoints::vector_load(uint32_t slot, Mask 
         return std::nullopt;
     if (!place.checked)
         for (const Expr& c : a.valid)
-            if (!vars_.nonnegative(vars_.simplified(substitute_axes(c, raw_)))) return std::nullopt;
+            if (!vars_.nonnegative(vars_.simplified(substitute_axes(c, clamped_)))) return std::nullopt;
     const auto raw = inside_filled(place, a.index);
-    if (!raw && (overhang_ & axes_of(a)) != 0) return std::nullopt;
+    // Held points of one coordinate are not neighbours, but those of a whole strip are.
+    for (size_t k = 0; k < n_ && !raw; ++k)
+        if (((overhang_ & axes_of(a)) >> k & 1) != 0 && part_.registers[k] != 1 && !is_held_whole(k))
+            return std::nullopt;
     std::vector<Expr> index;
     if (raw)
         index = *raw;
     else
-        for (const Expr& i : a.index) index.push_back(substitute_axes(i, raw_));
+        for (const Expr& i : a.index) index.push_back(substitute_axes(i, clamped_));
     split_coordinate(*axis, width);
     const auto at = vector_offset(place, index);
     if (!at) return std::nullopt;

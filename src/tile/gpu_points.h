@@ -45,6 +45,19 @@ struct Place {
     std::string final;              ///< of that, in generated code: the condition under which it is final
 };
 
+/// The parts of a block's sums in memory, each in the room of the block that made it: element r of a thread's registers
+/// is element r * slots + slot, where the threads that write and read it have one slot, so neighbours access
+/// neighbours.
+struct SumParts {
+    int64_t registers = 1, slots = 1;
+    int64_t stride = 0, offset = 0;  ///< bytes from one block's room to the next, and of the parts in it
+    std::string memory;              ///< in generated code: the rooms of all blocks,
+    std::string first, count;        ///< the number of the block that has the first part, and of parts
+    int64_t elements() const { return registers * slots; }
+};
+/// Of one block's part; the number of tiles is known.
+SumParts sum_parts(const Partition& share, size_t spatial);
+
 struct StageJob {
     const TensorExpr* expr = nullptr;
     const Micro* micro = nullptr;
@@ -60,6 +73,11 @@ struct StageJob {
     /// Finish, behind the loops, makes the result of it.
     enum class Phase : uint8_t { Whole, Steps, Finish };
     Phase phase = Phase::Whole;
+    /// Of a block's part of a sum (Walk::split). Give: the sums go to the block's room in memory, and the statement
+    /// ends. Join: the sums are those of all parts, in order, instead of what the ranges give.
+    enum class Parts : uint8_t { None, Give, Join };
+    Parts parts = Parts::None;
+    SumParts sum_parts;
     /// Exponentials may have an error of |x| 2^-24 and quotients one of 2^-22, since products of the kernel round their
     /// operands to 2^-11 or more.
     bool rounds = false;
@@ -89,6 +107,7 @@ class StagePoints {
         bool exported = false;    ///< some user is in another group
         std::string name;         ///< in generated code, once it has one
         bool stored = false;      ///< the name is of elements as they lie in memory
+        bool array = false;       ///< the name is of an array, one of each combination of register coordinates
         bool named_here = false;  ///< as a constant of the innermost scope of its group
     };
     /// The register axis of the innermost loop, whose coordinate is `width * part + lane` where it is vectorised.
@@ -109,8 +128,8 @@ class StagePoints {
     Expr begin_tile();
     /// The thread's point along every spatial axis: raw, and held inside the range.
     void begin_points();
-    /// Enters one point of a loop over a reduction axis, or of its tile where that is spread over registers. Gives the
-    /// counter where there is one.
+    /// Enters one step of a loop over a reduction axis, a point or a vector, or its tile where that is spread over
+    /// registers. Gives the counter where there is one.
     std::optional<Expr> enter_reduction(size_t a);
     std::vector<size_t> reduction_order() const;
     /// Whether points behind the end of a reduction that is spread over registers must not be added.
@@ -121,12 +140,17 @@ class StagePoints {
     void place_axis(size_t a, Expr local);
     /// The same for the points of its tile, from `begin` on, over a register coordinate if there are several.
     void spread_axis(size_t a, Expr begin, std::string_view coordinate);
+    /// The same where a strip of points is inside the range as a whole or not at all: it is held as a whole, so that
+    /// its points stay neighbours. False where that is not so, or where it is certainly inside.
+    bool hold_whole(size_t a, Expr begin, Expr r);
+    bool is_held_whole(size_t a) const { return ((whole_held_ >> a) & 1) != 0; }
     /// Where register coordinate r stands in a tile.
     Expr spread_point(size_t a, Expr r) const;
     Expr local_range(size_t a) const { return vars_.simplified(job_.ranges[a].hi - job_.ranges[a].lo); }
     const std::string& axis_name(size_t a) const { return job_.axes[a]; }
 
-    /// For generated code: `variable` is `value`; and `held` is `local`, but at most `last`.
+    /// For generated code: `variable` is `value`; and `held` is `local`, but at most `last`: a point that depends on
+    /// the register coordinate, or one of the axis' only point, or is_held_whole() and counts strips.
     virtual void declare(Expr /*variable*/, Expr /*value*/) {}
     virtual void hold(size_t /*axis*/, Expr /*held*/, Expr /*local*/, Expr /*last*/) {}
 
@@ -141,6 +165,10 @@ class StagePoints {
     /// An access node is its access; constants are written where they are used.
     Item resolved(Item item) const;
     bool is_leaf_text(Item item) const;
+    /// Whether an access that depends on all axes is read by vectors: as it is annotated, or could be.
+    virtual bool reads_vectors(uint32_t slot) = 0;
+    /// Whether the item is such an operand of a sum.
+    bool in_vectors(Item item);
     void count_users(Item item, Mask user);
     /// Which values the roots of a body need, and the groups in which those are computed that other groups use.
     std::vector<Mask> groups_of(const ScalarBody& body, const std::vector<ScalarId>& roots);
@@ -259,6 +287,7 @@ class StagePoints {
     Mask mask_ = 0;                 ///< axes with register coordinates in what is being written
     Mask result_mask_ = 0;          ///< those of the result
     Mask overhang_ = 0;             ///< axes along which a tile may reach beyond the range
+    Mask whole_held_ = 0;           ///< those of them that hold_whole() holds
     Expr tile_;
     Expr lane_;                  ///< of the thread in its warp, or in its group
     Expr lane_row_, lane_pair_;  ///< of a warp: lane / 4, lane % 4

@@ -199,9 +199,11 @@ class Execution {
 
     void run_loop(const TileLoop& loop, const TreePath& path) {
         const Range outer = ranges_[loop.axis];
-        for (int64_t at = outer.lo; at < outer.hi; at += loop.step) {
+        const bool parts = path == tree_.split;  // there is one at least, which may be empty
+        for (int64_t at = outer.lo; at < outer.hi || (parts && at == outer.lo); at += loop.step) {
             ranges_[loop.axis] = {at, std::min(outer.hi, at + loop.step)};
             if (loop.parallel) ++task_;
+            if (path == tree_.split) part_ = ranges_[loop.axis];
             enter(path);
             statements(loop.body, path);
         }
@@ -230,8 +232,9 @@ class Execution {
                 continue;
             }
             reductions.push_back(r);
-            first = first && r.lo == 0;
-            last = last && r.hi == extents_[(*s.axes)[k]];
+            const Range whole = whole_range((*s.axes)[k]);
+            first = first && r.lo == whole.lo;
+            last = last && r.hi == whole.hi;
         }
         for (auto& [v, maximum] : online_) maximum.final = is_final(maximum.stage);
         std::vector<int64_t> at(n), element(s.result.size());
@@ -247,6 +250,14 @@ class Execution {
         each_point(box, [&](std::span<const int64_t> p) { point(p, false); });
         if (compute.micro.padding == Padding::Global) overhang(compute, s, box, point);
     }
+
+    /// What the task reduces of an axis: all of it, or its part (Walk::split).
+    Range whole_range(size_t axis) const {
+        if (tree_.split && tree_.loops.at(*tree_.split)->axis == axis) return part_;
+        return {0, extents_[axis]};
+    }
+    /// Whether parts of sums are missing, which later tasks add.
+    bool parts_are_missing() const { return tree_.split && part_.hi != extents_[tree_.loops.at(*tree_.split)->axis]; }
 
     /// Whether the current ranges reach the end of the stage's reduction.
     bool is_final(PrimitiveId id) const {
@@ -296,6 +307,12 @@ class Execution {
             });
             if (s.online != nullptr)
                 s.online->correction->cell(element).value.f = before == v.f ? 1 : std::exp(before - v.f);
+            if (last && tree_.split && !overhang) {  // tasks run in order, so the last one adds the parts
+                const auto [sum, is_first] = sums_.try_emplace(element, v);
+                if (!is_first) sum->second = eval_scalar(op, t, t, sum->second, v);
+                v = sum->second;
+                if (parts_are_missing()) return;
+            }
             if (last && !s.expr->epilogue.empty()) {
                 std::fill(at.begin() + static_cast<std::ptrdiff_t>(spatial), at.end(), 0);
                 s.points->move(at, task_, overhang);
@@ -417,6 +434,7 @@ class Execution {
     // --- Store
 
     void run_store(const Store& store, const TreePath& scope) {
+        if (parts_are_missing()) return;
         const PrimitiveId id = p_.stages.producers()[store.value];
         const Stage& s = stages_[id.index()];
         Place& to = memory_.at(store.value);
@@ -454,6 +472,8 @@ class Execution {
     std::map<ValueId, RunningMaximum> online_;
     std::vector<Stage> stages_;
     int64_t task_ = 0;
+    Range part_;                                        ///< of the sum, of the task
+    std::map<std::vector<int64_t>, ScalarValue> sums_;  ///< of the parts so far, by the element of the result
 };
 
 }  // namespace

@@ -60,6 +60,12 @@ for k by 1 {
     EXPECT_EQ(interpret(parse_tile_program(text), {x}, {})[0].get(0), 1 + 0x1p-22);
 }
 
+TEST(InterpretTiles, parts_of_a_sum_are_added_before_the_epilogue) {
+    std::string text = changed(kGemm, "    for k by 2", "    parallel k by 4 {\n    for k by 2");
+    text = changed(text, "buffer c layout \"reorder(1, 0)\"\n", "");
+    agrees(changed(text, "store c padding local\n", "store c padding local\n    }\n"));
+}
+
 TEST(InterpretTiles, scalars_come_from_the_bindings) {
     const std::string text = R"TW(tile rows {
 stages {

@@ -15,8 +15,16 @@
 // runs its body once per step with the range narrowed to it (the last may be shorter). Compute runs its stage over the
 // current ranges of the stage's axes. Where a reduction axis is narrowed, Compute adds to what is there: it starts from
 // the reducer's identity when every reduction axis' range begins at 0, and applies the epilogue when every one ends at
-// its extent. Loops marked parallel form the grid: they are outermost, nested in each other, over spatial axes only;
+// its extent. Loops marked parallel form the grid: they are outermost, nested in each other, over spatial axes;
 // each of their points is one task.
+//
+// Split-K. The innermost parallel loop may be over an axis that the kernel's stage reduces. Each of its tasks then has
+// a part of the sum: it starts from the identity where the part begins. The task that finishes last adds the parts, in
+// the order of the axis, applies the epilogue, and runs the Store:
+//
+//     parallel m by 128 { parallel n by 128 { parallel k by 768 { for k by 64 { compute S0 ... } store c } } }
+//
+// Only code for GPUs does that (docs/lockstep.md).
 //
 // Where values live. Kernel inputs and outputs are in memory; any other value of `stages` lives in a buffer of the task
 // (scratch), as does a copy made by Load. The buffer of a sum that is made in parts has the type of the sum: its
@@ -210,6 +218,8 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
 ///  - axes: a kernel axis has the extent of the stage axes it is, a stage has it once; steps are positive
 ///  - grid: parallel loops are outermost, one inside the other, each over an axis that no stage reduces; two over one
 ///    axis (tasks go group by group) part it evenly
+///  - split-K: the innermost parallel loop may cut the reduction of the kernel's only stage, in parts of whole steps of
+///    the loops inside; a task has constant bounds, and its sums stay in registers through those loops
 ///  - every stage has one Compute; outside the loops over its own axes there are only those around all its readers
 ///  - readers of a value (Computes and its Store) stand behind its Compute and outside its partial reductions, and
 ///    under shared loops read the part that the same step has computed

@@ -42,6 +42,7 @@ class Verifier {
         } catch (const std::exception& e) {
             fault("{}", e.what());
         }
+        if (faults_.empty() && tree_.split) faults_ = gpu::split_faults(p_, {kGpuBlockThreads, INT64_MAX / 2});
         if (!faults_.empty() || !gpu::has_annotations(tree_)) return faults_;
         return gpu::annotation_faults(p_, {kGpuBlockThreads, INT64_MAX / 2});
     }
@@ -124,7 +125,7 @@ class Verifier {
         if (loop.step <= 0) fault("the loop over {} has step {}", a, loop.step);
         if (loop.parallel) {
             if (!grid) fault("parallel loops must be outermost and perfectly nested: {}", a);
-            if (reduces(loop.axis)) fault("the parallel loop over {} cuts a reduction", a);
+            if (reduces(loop.axis)) split_rules(loop);
             if (const auto [outer, is_new] = grid_steps_.emplace(loop.axis, loop.step); !is_new) {
                 if (!parts_evenly(p_.axes[loop.axis].extent, outer->second, loop.step))
                     fault("axis {} is in the grid twice and some tasks would be empty", a);
@@ -140,6 +141,51 @@ class Verifier {
     static bool parts_evenly(Expr extent, int64_t outer, int64_t inner) {
         return extent.is_constant() && inner > 0 && outer % inner == 0 &&
                ceil_of(extent.constant(), inner) % (outer / inner) == 0;
+    }
+
+    /// Split-K: a task has a part of the kernel's sums.
+    void split_rules(const TileLoop& loop) {
+        const std::string what = fmt::format("the parallel loop over {} cuts a reduction", axis_name(loop.axis));
+        if (p_.stages.primitives.size() != 1)
+            return fault("{}: the kernel has {} stages, not one", what, p_.stages.primitives.size());
+        if (loop.body.size() == 1)
+            if (const auto* inner = std::get_if<TileLoop>(&loop.body[0].kind); inner != nullptr && inner->parallel)
+                fault("{}: it is not the innermost one", what);
+        if (grid_steps_.count(loop.axis) != 0) fault("{}: another one cuts it as well", what);
+        const PrimitiveId s(0);
+        whole_steps(loop.body, loop, what);
+        for (const Stmt* c : computes_in(loop.body)) {
+            const auto& compute = std::get<Compute>(c->kind);
+            if (compute.online) fault("{}: an online maximum is no part of a sum", what);
+            if (compute.micro.matrix && (compute.micro.matrix->tile() || compute.micro.matrix->dot()))
+                fault("{}: no code for CPUs adds the parts", what);
+            const size_t k = static_cast<size_t>(
+                std::find(p_.stage_axes[s].begin(), p_.stage_axes[s].end(), loop.axis) - p_.stage_axes[s].begin());
+            if (k < compute.micro.registers.size() && compute.micro.matrix && compute.micro.registers[k] > 0 &&
+                loop.step % compute.micro.registers[k] != 0)
+                fault("{}: parts of {} are no whole tiles of {}", what, loop.step, compute.micro.registers[k]);
+        }
+    }
+
+    /// Behind the end of a part lies the next one, and no zeros.
+    void whole_steps(const std::vector<Stmt>& body, const TileLoop& split, const std::string& what) {
+        for (const Stmt& s : body)
+            if (const auto* loop = std::get_if<TileLoop>(&s.kind)) {
+                if (loop->axis == split.axis && loop->step > 0 && split.step % loop->step != 0)
+                    fault("{}: parts of {} are no whole steps of {}", what, split.step, loop->step);
+                whole_steps(loop->body, split, what);
+            }
+    }
+    static std::vector<const Stmt*> computes_in(const std::vector<Stmt>& body) {
+        std::vector<const Stmt*> out;
+        for (const Stmt& s : body)
+            if (const auto* loop = std::get_if<TileLoop>(&s.kind)) {
+                const std::vector<const Stmt*> inside = computes_in(loop->body);
+                out.insert(out.end(), inside.begin(), inside.end());
+            } else if (std::holds_alternative<Compute>(s.kind)) {
+                out.push_back(&s);
+            }
+        return out;
     }
 
     void stage_rules(const TileLoop& loop) {
@@ -202,7 +248,8 @@ class Verifier {
         if (!s) return fault("{}: no stage computes this value", what);
         const auto spatial = std::span(p_.stage_axes[s]).first(expr(s).spatial);
         for (const TileLoop* loop : tree_.loops_below({}, path))
-            if (std::find(spatial.begin(), spatial.end(), loop->axis) == spatial.end())
+            if (!(loop->parallel && reduces(loop->axis)) &&
+                std::find(spatial.begin(), spatial.end(), loop->axis) == spatial.end())
                 fault("{}: the loop over {} writes the same elements again", what, axis_name(loop->axis));
     }
 

@@ -15,6 +15,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 using Faults = std::vector<std::string>;
 
@@ -85,9 +86,29 @@ TEST(VerifyTiles, loops_have_steps_axes_and_bodies) {
                 ElementsAre("the loop over m is empty"));
 }
 
+/// kGemm in parts of `part` points of k, in steps of 2.
+std::string split_gemm(int part) {
+    std::string text = changed(kGemm, "    for k by 2", fmt::format("    parallel k by {} {{\n    for k by 2", part));
+    text = changed(text, "buffer c layout \"reorder(1, 0)\"\n", "");
+    return changed(text, "store c padding local\n", "store c padding local\n    }\n");
+}
+
+TEST(VerifyTiles, parts_of_a_sum_are_whole_steps_of_the_innermost_grid_loop) {
+    EXPECT_THAT(faults(split_gemm(4)), IsEmpty());
+    EXPECT_THAT(faults(split_gemm(3)),
+                ElementsAre("the parallel loop over k cuts a reduction: parts of 3 are no whole steps of 2"));
+    EXPECT_THAT(faults(changed(split_gemm(4), "parallel n by 3", "parallel k by 4")),
+                Contains("the parallel loop over k cuts a reduction: it is not the innermost one"));
+    EXPECT_THAT(faults(changed(kChain, "parallel h by 4", "parallel k by 2")),
+                Contains("the parallel loop over k cuts a reduction: the kernel has 2 stages, not one"));
+    // Between the steps of a block its sums stay in registers, which a layout in memory excludes.
+    EXPECT_THAT(faults(changed(split_gemm(4), "parallel m by 4", "buffer c layout \"reorder(1, 0)\"\nparallel m by 4")),
+                ElementsAre("the parts of a sum do not stay in registers through the loops of a block"));
+    EXPECT_THAT(faults(changed(changed(split_gemm(4), "[10, 7]", "[$m, 7]"), "parallel m by 4 {", "for n by 8 {")),
+                Not(IsEmpty()));
+}
+
 TEST(VerifyTiles, the_grid_is_outermost_and_spatial) {
-    EXPECT_THAT(faults(changed(kGemm, "for k by 2", "parallel k by 2")),
-                Contains("the parallel loop over k cuts a reduction"));
     EXPECT_THAT(faults(changed(kChain, "for n by 3", "parallel n by 3")),
                 Contains("parallel loops must be outermost and perfectly nested: n"));
     EXPECT_THAT(faults(changed(kGemm, "parallel m by 4", "for m by 4")),

@@ -29,6 +29,17 @@ void visit(Walk& out, const std::vector<Stmt>& body, const TreePath& path, const
     }
 }
 
+bool reduces(const TileProgram& program, size_t axis) {
+    for (const PrimitiveId s : program.stage_axes.ids()) {
+        const TensorExpr* e = program.stages.primitives[s].expr();
+        const std::vector<size_t>& axes = program.stage_axes[s];
+        if (e != nullptr && std::find(axes.begin() + static_cast<std::ptrdiff_t>(std::min(e->spatial, axes.size())),
+                                      axes.end(), axis) != axes.end())
+            return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 Walk walk(const TileProgram& program) {
@@ -37,12 +48,18 @@ Walk walk(const TileProgram& program) {
     whole.reserve(program.axes.size());
     for (const TileAxis& a : program.axes) whole.push_back(a.extent);
     visit(out, program.body, {}, whole);
+    for (const auto& [path, loop] : out.loops)
+        if (loop->parallel && reduces(program, loop->axis)) out.split = path;
     return out;
 }
 
 std::set<size_t> Walk::narrowed(const TreePath& scope) const {
     std::set<size_t> out;
-    const std::vector<Expr>& whole = extents.at({});
+    std::vector<Expr> whole = extents.at({});
+    if (split && scope.size() >= split->size() && std::equal(split->begin(), split->end(), scope.begin())) {
+        const size_t axis = loops.at(*split)->axis;
+        whole[axis] = extents.at(*split)[axis];
+    }
     const std::vector<Expr>& here = extents.at(scope);
     for (size_t a = 0; a < whole.size(); ++a)
         if (!(whole[a] == here[a])) out.insert(a);
@@ -85,14 +102,14 @@ TreePath common_scope(const std::vector<TreePath>& statements) {
 
 namespace {
 
-/// Number of loops around the Compute at `at` outside the first loop that cuts a reduction of stage `s`.
+/// Number of loops around the Compute at `at` outside the first loop of a task that cuts a reduction of stage `s`.
 size_t loops_outside_reduction(const TileProgram& program, const Walk& walk, PrimitiveId s, const TreePath& at) {
     const std::vector<size_t>& axes = program.stage_axes[s];
     const size_t spatial = program.stages.primitives[s].expr()->spatial;
     const auto loops = walk.loops_below({}, at);
     size_t n = 0;
-    while (n < loops.size() &&
-           std::find(axes.begin() + static_cast<std::ptrdiff_t>(spatial), axes.end(), loops[n]->axis) == axes.end())
+    while (n < loops.size() && (loops[n]->parallel || std::find(axes.begin() + static_cast<std::ptrdiff_t>(spatial),
+                                                                axes.end(), loops[n]->axis) == axes.end()))
         ++n;
     return n;
 }

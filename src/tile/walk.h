@@ -22,14 +22,15 @@ struct Walk {
     std::vector<std::pair<TreePath, const Load*>> loads;
     std::vector<std::pair<TreePath, const Compute*>> computes;
     std::vector<std::pair<TreePath, const Store*>> stores;
+    std::optional<TreePath> split;  ///< the parallel loop that cuts a reduction: its tasks have parts of sums (split-K)
 
-    /// Axes whose range under `scope` is shorter than their extent.
+    /// Axes whose range under `scope` is shorter than their extent, or than the task's part of a sum.
     std::set<size_t> narrowed(const TreePath& scope) const;
     /// The loops around a statement that are inside `scope`, outermost first.
     std::vector<const TileLoop*> loops_below(const TreePath& scope, const TreePath& statement) const;
     /// Whether the loop at that path has at most one step, according to its extents.
     bool runs_once(const TreePath& loop) const;
-    /// Whether loops cut the reduction of the stage.
+    /// Whether loops in a task cut the reduction of the stage.
     bool has_partial_sums(const TileProgram& program, PrimitiveId stage) const;
 };
 
@@ -42,8 +43,8 @@ TreePath common_scope(const std::vector<TreePath>& statements);
 /// The scope of a value's buffer: the innermost scope around all of its statements. For an online maximum, which is
 /// still needed after them, the scope outside the first loop that cuts its reduction.
 TreePath home_of(const TileProgram& program, const Walk& walk, ValueId value);
-/// Whether the statement lies inside a loop that cuts the reduction of stage `s`, whose Compute is at `at`, and so sees
-/// partial results.
+/// Whether the statement lies inside a loop of its task that cuts the reduction of stage `s`, whose Compute is at `at`,
+/// and so sees partial results.
 bool inside_reduction(const TileProgram& program, const Walk& walk, PrimitiveId s, const TreePath& at,
                       const TreePath& statement);
 /// The Compute whose partial sums are kept in a buffer of the task, though it writes the output `value` to memory

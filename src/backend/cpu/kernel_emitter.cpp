@@ -363,6 +363,7 @@ class KernelEmitter {
 
     void find_online() {
         tree_ = walk(p_);
+        TW_CHECK(!tree_.split, "kernel '{}': tasks of a CPU do not add the parts of a sum", p_.name);
         online_ = online_stages(p_, tree_);
         scales_ = online_scales(p_.stages, online_maxima(p_));
     }

@@ -81,6 +81,13 @@ void Gpu::to_device(void* device, const void* host, size_t bytes) const {
     driver_->check(driver_->synchronize_stream(nullptr), "copy to the device");
 }
 
+std::shared_ptr<void> Gpu::allocate_zeros(size_t bytes, const std::string& what) const {
+    auto memory = allocate(bytes, what);
+    const std::vector<std::byte> zeros(bytes);
+    to_device(memory.get(), zeros.data(), bytes);
+    return memory;
+}
+
 void Gpu::to_host(void* host, const void* device, size_t bytes) const {
     driver_->enter();
     if (bytes > 0) driver_->check(driver_->to_host(host, address_of(device), bytes), "copy from the device");
@@ -96,7 +103,7 @@ Gpu::Kernel Gpu::load(const std::string& cubin, const KernelText& kernel) const 
     s->maps = kernel.maps;
     s->symbols = kernel.names;
     for (const KernelText::Argument& a : kernel.tensors) s->dtypes.push_back(a.dtype);
-    s->arguments = kernel.tensors.size() + (kernel.scratch_bytes > 0 ? 1 : 0) + kernel.names.size();
+    s->arguments = kernel.pointers() + kernel.names.size();
     if (!s->maps.empty() && driver_->encode_tiled == nullptr)
         throw RuntimeError(fmt::format(
             "kernel '{}' copies boxes of tensors, which this driver does not support (cuTensorMapEncodeTiled): "
@@ -259,6 +266,7 @@ std::vector<Tensor> Gpu::run(const Kernel& kernel, const KernelText& text, const
     int64_t blocks = 1;
     for (const Expr& g : text.grid) blocks *= evaluate(g, bindings);
     if (text.scratch_bytes > 0) memory.push_back(allocate(static_cast<size_t>(text.scratch_bytes * blocks)));
+    if (text.counters) memory.push_back(allocate_zeros(static_cast<size_t>(text.counter_bytes(bindings))));
     std::vector<void*> pointers, arguments;
     pointers.reserve(memory.size());
     for (const auto& m : memory) pointers.push_back(m.get());

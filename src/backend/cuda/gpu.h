@@ -36,6 +36,8 @@ class Gpu {
     /// Memory of the device, freed with the last copy of the pointer. Throws RuntimeError that says what needs how much
     /// and what there is where that is not enough.
     std::shared_ptr<void> allocate(size_t bytes, const std::string& what = "a tensor") const;
+    /// The same, of zeros.
+    std::shared_ptr<void> allocate_zeros(size_t bytes, const std::string& what = "counters of kernels") const;
     /// Memory of the host that streams copy from and to while the caller goes on.
     std::shared_ptr<void> allocate_pinned(size_t bytes) const;
     void to_device(void* device, const void* host, size_t bytes) const;  ///< every stream finds it there

@@ -7,6 +7,7 @@
 
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "backend/cuda/lockstep_cases_test.h"
 #include "backend/cuda/nvrtc.h"
@@ -19,6 +20,7 @@
 #include "schedule/gpu/retarget.h"
 #include "schedule/scheduler.h"
 #include "tile/schedule_cases_test.h"
+#include "tile/walk.h"
 
 namespace tilewright::cuda {
 namespace {
@@ -110,6 +112,46 @@ TEST(GpuSchedule, LetsFourWarpsMultiplyTogetherWhereTheyCan) {
 })TW",
         Precision::F32, true);
     EXPECT_GE(cases.size(), size_t{4});
+    expect_right(cases);
+}
+
+TEST(GpuSchedule, GivesPartsOfLongSumsToBlocksWhereTilesAreFew) {
+    const auto best = [](const std::string& stages, Precision precision) {
+        return gpu_schedule(parse_program(stages), IndexVector<PrimitiveId, std::vector<size_t>>(1),
+                            tilewright::test::on_gpu(h200()), precision);
+    };
+    const auto splits = [](const TileProgram& t) { return walk(t).split.has_value(); };
+    // 24 to 96 tiles of a block, and 132 multiprocessors.
+    for (const auto& [m, n, k] : {std::tuple("512", "768", "3072"), std::tuple("64", "768", "3072"),
+                                  std::tuple("128", "1024", "8192"), std::tuple("16", "4096", "4096")}) {
+        const TileProgram t = best(product(m, n, k, "f16"), Precision::F16);
+        EXPECT_TRUE(splits(t)) << print(t);
+        // The estimate of the tree is that by which its tiles were chosen: without parts it is slower.
+        EXPECT_GT(gpu_estimate(t, h200()).join_seconds, 0);
+    }
+    for (const auto& [m, n, k] : {std::tuple("4096", "4096", "4096"), std::tuple("512", "3072", "64")})
+        EXPECT_FALSE(splits(best(product(m, n, k, "f16"), Precision::F16)));
+    // Of one number, or of few columns.
+    const std::string sum = R"TW(program p {
+  input x: f32[1000000]
+  y: f32[] = [] sum(i0 < 1000000) @0 then mul(acc, 0.5) where @0 = x[i0]
+  output y
+})TW";
+    EXPECT_TRUE(splits(best(sum, Precision::F32)));
+    std::vector<LockstepCase> cases;
+    for (const auto& [type, precision] : {std::pair("f32", Precision::F32), std::pair("f32", Precision::TF32),
+                                          std::pair("f16", Precision::F16), std::pair("bf16", Precision::BF16)})
+        for (const auto& [m, n, k] : {std::tuple("64", "64", "2048"), std::tuple("20", "24", "3000")})
+            if (const TileProgram t = best(product(m, n, k, type), precision); splits(t))
+                cases.push_back(whole(fmt::format("{} {}", m, to_string(precision)), t));
+    EXPECT_GE(cases.size(), size_t{6});
+    cases.push_back(whole("one number", best(R"TW(program p {
+  input x: f32[40000]
+  y: f32[] = [] sum(i0 < 40000) @0 then mul(acc, 0.5) where @0 = x[i0]
+  output y
+})TW",
+                                             Precision::F32)));
+    EXPECT_TRUE(splits(cases.back().program));
     expect_right(cases);
 }
 

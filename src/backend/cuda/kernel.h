@@ -7,6 +7,7 @@
 // that the same text runs on a GPU and, in plain C++, under lockstep.h.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,15 @@ struct KernelText {
     std::vector<Expr> grid;         ///< trip counts of the parallel loops; their product is the number of blocks
     int threads = 32;               ///< of a block, whole warps
     int64_t shared_bytes = 0;       ///< dynamic shared memory of a block
-    int64_t scratch_bytes = 0;  ///< of memory a block needs besides, for buffers that do not fit; if any, a pointer to
-                                ///< that of all blocks stands behind the tensors
+    int64_t scratch_bytes = 0;  ///< of memory a block needs besides, for buffers that do not fit and for its parts of
+                                ///< sums; if any, a pointer to that of all blocks stands behind the tensors
+    /// Numbers of 32 bits by which blocks count those that have their parts of a sum (split-K), over `names`; if any, a
+    /// pointer to them stands behind the scratch memory. They are 0 before the kernel runs and, again, behind it, so
+    /// one memory serves all launches that do not overlap.
+    std::optional<Expr> counters = {};
+    /// Pointers among the arguments, which come first.
+    size_t pointers() const { return tensors.size() + (scratch_bytes > 0 ? 1 : 0) + (counters ? 1 : 0); }
+    int64_t counter_bytes(const Bindings& bindings) const { return counters ? 4 * evaluate(*counters, bindings) : 0; }
 };
 
 /// `function`: its name; empty: the program's, as an identifier. Values that do not fit the shared memory are kept in

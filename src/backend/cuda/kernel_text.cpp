@@ -54,8 +54,18 @@ bool KernelGenerator::overlaps(const TileLoop& loop) {
 void KernelGenerator::finish_sums(const TreePath& loop) {
     for (const auto& [path, compute] : finished_behind(loop)) {
         w_.line("// sums of compute {}", compute->stage.value);
-        emit_job(*compute, path, StageJob::Phase::Finish);
+        if (tree_.split)
+            emit_parts(*compute, path, StageJob::Phase::Finish);
+        else
+            emit_job(*compute, path, StageJob::Phase::Finish);
     }
+}
+
+void KernelGenerator::emit_parts(const Compute& compute, const TreePath& path, StageJob::Phase phase) {
+    emit_job(compute, path, phase, StageJob::Parts::Give);
+    w_.line("if (!tw::last_to_arrive({} + {} / ({}), {})) return;", part_counters_, parts_.first, parts_.count,
+            parts_.count);
+    emit_job(compute, path, phase, StageJob::Parts::Join);
 }
 
 std::string KernelGenerator::declare_arguments() {
@@ -72,9 +82,22 @@ std::string KernelGenerator::declare_arguments() {
     for (const ValueId v : p_.stages.outputs) declare(v, true);
     for (const Buffer& b : plan_.buffers)
         if (b.elsewhere && !in_registers(b)) out_.scratch_bytes += (b.bytes + 255) / 256 * 256;
+    if (tree_.split) {
+        const std::string fault = split_fault();
+        if (!fault.empty()) throw RuntimeError(fmt::format("kernel '{}': {}", p_.name, fault));
+        const TensorExpr& e = *p_.stages.primitives[PrimitiveId(0)].expr();
+        parts_ = gpu::sum_parts(split_share(), e.spatial);
+        parts_.offset = out_.scratch_bytes;
+        const auto bytes = parts_.elements() * static_cast<int64_t>(byte_size(compute_type(e.body.dtype())));
+        parts_.stride = out_.scratch_bytes += (bytes + 255) / 256 * 256;
+    }
     if (out_.scratch_bytes > 0) {
         scratch_ = v_.fresh("g_scratch");
         s += fmt::format("{}tw::Out<u8> {}", s.empty() ? "" : ", ", scratch_);
+    }
+    if (tree_.split) {
+        part_counters_ = v_.fresh("g_counters");
+        s += fmt::format(", tw::Out<u32> {}", part_counters_);
     }
     out_.names = dynamic_names(p_);
     for (const Var v : out_.names) {
@@ -137,9 +160,17 @@ void KernelGenerator::grid(const std::vector<Stmt>*& body, TreePath& path) {
     for (size_t k = 0; k < loops.size(); ++k) {
         AxisRange& r = ranges_[loops[k]->axis];
         if (r.covered_by(loops[k]->step)) continue;
-        r = narrowed(r, counter[k], loops[k]->step, v_);
+        r = grid_range(*loops[k], r, counter[k]);
         v_.call(r.hi, "end_" + p_.axes[loops[k]->axis].name, w_);
     }
+    if (!tree_.split) return;
+    // Blocks with the parts of a tile are neighbours, since the split loop is the innermost one.
+    out_.counters = v_.simplified(product({out_.grid.begin(), out_.grid.end() - 1}));
+    parts_.memory = scratch_;
+    parts_.count = v_.text(out_.grid.back());
+    parts_.first = v_.fresh("first_block");
+    w_.line("const int {} = tw::block() - int({});", parts_.first,
+            out_.grid.back().is_constant(1) ? "0" : v_.text(counter.back()));
 }
 
 void KernelGenerator::barrier() {
@@ -247,7 +278,9 @@ KernelGenerator::Steps KernelGenerator::live_steps(const TileLoop& loop, const T
     steps.length = v_.simplified(outer.hi - outer.lo);
     std::vector<AxisBounds> ranges;
     for (const AxisRange& r : ranges_) ranges.push_back({r.lo, r.hi});
-    const LiveRange live = outer.whole ? live_range(live_conditions(p_, tree_, path), loop.axis, ranges) : LiveRange();
+    const LiveRange live = outer.whole && outer.begin.is_constant(0)
+                               ? live_range(live_conditions(p_, tree_, path), loop.axis, ranges)
+                               : LiveRange();
     if (live.end || live.begin) {
         const std::string name = "steps_" + p_.axes[loop.axis].name;
         const Expr most = ceil_div(outer.most, loop.step);
@@ -389,19 +422,26 @@ void KernelGenerator::emit_compute(const Compute& compute, const TreePath& path)
     const Primitive& stage = p_.stages.primitives[compute.stage];
     w_.line("// compute {}: {} = {}", compute.stage.value, p_.stages.values[stage.outputs[0]].name,
             print(p_.stages, *stage.expr()));
-    emit_job(compute, path, phase_of(compute.stage));
+    const StageJob::Phase phase = phase_of(compute.stage);
+    if (tree_.split && phase == StageJob::Phase::Whole)
+        emit_parts(compute, path, phase);
+    else
+        emit_job(compute, path, phase);
 }
 
-void KernelGenerator::emit_job(const Compute& compute, const TreePath& path, StageJob::Phase phase) {
+void KernelGenerator::emit_job(const Compute& compute, const TreePath& path, StageJob::Phase phase,
+                               StageJob::Parts parts) {
     StageJob job;
     TensorExpr rescaled;
     compute_job(compute, path, phase, job, rescaled);
+    job.parts = parts;
+    job.sum_parts = parts_;
     job.rounds = std::any_of(tree_.computes.begin(), tree_.computes.end(),
                              [](const auto& c) { return c.second->micro.matrix.has_value(); });
     for (size_t i = 0; i < job.accesses.size(); ++i)
         if (job.accesses[i].unfinished) job.accesses[i].final = is_final(online_.at(job.expr->accesses[i].value).stage);
     if (phase == StageJob::Phase::Finish)
-        job.overlapped = stays_in_flight(compute);
+        job.overlapped = parts != StageJob::Parts::Join && stays_in_flight(compute);
     else if (const auto loop = tree_.loops.find(scope_of(path)); loop != tree_.loops.end())
         job.overlapped = counters_.count(loop->first) != 0 && overlaps(*loop->second);
     const auto out = buffer_of(p_.stages.primitives[compute.stage].outputs[0]);

@@ -40,6 +40,15 @@ class KernelGenerator : gpu::Block {
     /// What is left to do to the sums that stayed in registers through the loop that stood there.
     void finish_sums(const TreePath& loop);
 
+    // --- split-K: every block gives its part of the sums, and the last one of a tile goes on with all of them
+    //
+    //     r_c[...] += ...; put(parts of this block, r_c[...]); if (!last_to_arrive(...)) return;
+    //     r_c[...] = 0; for (part ...) r_c[...] += parts of block first + part; r_c[...] = max(r_c[...] + bias, 0);
+    //     store
+
+    /// Emits the statement, whose sums have parts, and what the blocks of a tile do behind theirs.
+    void emit_parts(const Compute& compute, const TreePath& path, StageJob::Phase phase);
+
     // --- what the kernel is called with
 
     std::string declare_arguments();
@@ -116,7 +125,8 @@ class KernelGenerator : gpu::Block {
     std::string is_final(PrimitiveId stage) const;
 
     void emit_compute(const Compute& compute, const TreePath& path);
-    void emit_job(const Compute& compute, const TreePath& path, StageJob::Phase phase);
+    void emit_job(const Compute& compute, const TreePath& path, StageJob::Phase phase,
+                  StageJob::Parts parts = StageJob::Parts::None);
     void emit(const StageJob& job, bool begun = false);
 
     /// Element j of the buffer's memory is element origin + logical(j) of the tensor.
@@ -155,7 +165,8 @@ class KernelGenerator : gpu::Block {
     Variables v_;
     std::map<TreePath, Expr> counters_;  ///< of pipelined loops
     std::map<TreePath, Steps> live_;     ///< of the loops that have been opened
-    std::string scratch_;
+    std::string scratch_, part_counters_;
+    gpu::SumParts parts_;            ///< of sums, where blocks have parts
     bool threads_write_ = false;     ///< to shared memory
     std::set<size_t> boxes_;         ///< buffers that TMA fills
     std::set<size_t> waited_;        ///< those with a wait

@@ -30,6 +30,7 @@ std::string entry_text(const KernelText& kernel, size_t k) {
         arguments += fmt::format("{}tw::machine::tensor<{}>(t[{}])", arguments.empty() ? "" : ", ",
                                  storage_type(kernel.tensors[i].dtype), i);
     if (kernel.scratch_bytes > 0) arguments += fmt::format(", tw::machine::tensor<u8>(t[{}])", kernel.tensors.size());
+    if (kernel.counters) arguments += fmt::format(", tw::machine::tensor<u32>(t[{}])", kernel.pointers() - 1);
     for (size_t i = 0; i < kernel.names.size(); ++i)
         arguments += fmt::format("{}n[{}]", arguments.empty() ? "" : ", ", i);
     for (size_t i = 0; i < kernel.maps.size(); ++i) arguments += fmt::format(", tw::machine::tensor_map(t, m[{}])", i);
@@ -45,8 +46,7 @@ std::string entry_text(const KernelText& kernel, size_t k) {
         "            {}({});\n"
         "        }}, &call);\n"
         "}}\n",
-        k, kernel.tensors.size() + (kernel.scratch_bytes > 0 ? 1 : 0), kernel.threads, kernel.shared_bytes, kernel.name,
-        arguments);
+        k, kernel.pointers(), kernel.threads, kernel.shared_bytes, kernel.name, arguments);
 }
 
 }  // namespace
@@ -78,6 +78,9 @@ void Lockstep::run(size_t k, std::vector<Tensor>& tensors, const std::vector<int
     const std::vector<long long> values(names.begin(), names.end());
     Bindings bindings;
     for (size_t i = 0; i < names.size(); ++i) bindings[kernel.names[i]] = names[i];
+    std::vector<std::byte> counters(static_cast<size_t>(kernel.counter_bytes(bindings)));
+    if (kernel.counters)
+        arguments.push_back({"the counters", counters.data(), static_cast<long long>(counters.size()), 4, 3});
     std::vector<LockstepMap> maps;
     for (const KernelText::Map& m : kernel.maps) {
         LockstepMap out = {static_cast<long long>(m.tensor),

@@ -298,6 +298,84 @@ TEST(Lockstep, FindsWhatIsPlantedAroundCopiesOfBoxes) {
     }
 }
 
+/// A kernel of three blocks that adds the rows of x: f32[3, 32], by parts in scratch memory.
+KernelText counting_kernel(const std::string& name, const std::string& arrive, const std::string& join) {
+    KernelText k;
+    k.name = name;
+    k.threads = 32;
+    k.scratch_bytes = 256;
+    k.counters = Expr(2);
+    k.tensors = {{"x", DType::F32, false}, {"y", DType::F32, true}};
+    k.text = fmt::format(
+        R"TW(TW_KERNEL({}, 32)(tw::In<float> x, tw::Out<float> y, tw::Out<u8> scratch, tw::Out<u32> counters) {{
+    const int t = tw::thread();
+    const auto part = [&](int block) {{ return tw::scratch<float>(scratch, block * 256, 32, "parts"); }};
+    const tw::Out<float> own = part(tw::block());
+    tw::put(own, t, x[tw::block() * 32 + t]);
+    {}
+    float sum = 0;
+    for (int p = 0; p < 3; ++p) sum += part(p)[{}];
+    tw::put(y, t, sum);
+}}
+)TW",
+        name, arrive, join);
+    return k;
+}
+
+TEST(Lockstep, FindsWhatIsPlantedAroundBlocksThatCountEachOther) {
+    struct Case {
+        std::string name, arrive = "if (!tw::last_to_arrive(counters, 3)) return;", join = "t", said = {};
+    };
+    const std::vector<Case> cases = {
+        {"right"},
+        {"the_other_counter", "if (!tw::last_to_arrive(counters + 1, 3)) return;"},
+        {"other_threads_parts", Case{}.arrive, "31 - t"},
+        {"goes_on_without_counting", "if (tw::block() != 2) return;", "t", "which block"},
+        {"goes_on_early", "if (!tw::last_to_arrive(counters, 2)) return;", "t", "of parts, which"},
+        {"counts_at_two_places",
+         "if (!tw::last_to_arrive(counters + tw::block() / 2, tw::block() == 2 ? 1 : 2)) return;", "t", "which block"},
+        {"writes_after_it_has_counted",
+         "const bool last = tw::last_to_arrive(counters, 3); tw::put(own, t, 1.0f); if (!last) return;", "t",
+         "of parts, which block"},
+        {"waits_for_a_block_that_does_not_come", "if (!tw::last_to_arrive(counters, 4)) return;", "t",
+         "is never written"},
+        {"leaves_a_counter_behind", "tw::put(y, t, 1.0f); tw::last_to_arrive(counters + 1, 2); return;", "t",
+         "also writes"},
+        {"counts_twice", "tw::last_to_arrive(counters, 3);\n tw::last_to_arrive(counters, 3);", "t",
+         "comes to a counter a second time"},
+        {"no_such_counter", "if (!tw::last_to_arrive(counters + 2, 3)) return;", "t",
+         "counts at element 2 of the counters, which has 2"},
+        {"some_threads_do_not_count", "if (t < 16) return; if (!tw::last_to_arrive(counters, 3)) return;", "t",
+         "not every thread comes to the same barrier"},
+    };
+    std::vector<KernelText> kernels;
+    for (const Case& c : cases) kernels.push_back(counting_kernel(c.name, c.arrive, c.join));
+    kernels.push_back(counting_kernel(
+        "one_too_few", "if (tw::block() == 1) { tw::put(y, t, 1.0f); tw::last_to_arrive(counters, 2); } return;", "t"));
+    const Lockstep lockstep(kernels, lockstep_options());
+    for (size_t k = 0; k < kernels.size(); ++k) {
+        std::vector<Tensor> tensors = {Tensor(DType::F32, {3, 32}), Tensor(DType::F32, {32})};
+        for (int64_t i = 0; i < 96; ++i) tensors[0].set(i, static_cast<double>(i));
+        std::string wrong;
+        try {
+            lockstep.run(k, tensors, {}, 3);
+        } catch (const RuntimeError& e) {
+            wrong = e.what();
+        }
+        if (k == cases.size()) {
+            EXPECT_THAT(wrong, HasSubstr("counter 0 is 1 behind the kernel, not 0"));
+        } else if (!cases[k].said.empty()) {
+            EXPECT_THAT(wrong, HasSubstr(cases[k].said)) << cases[k].name;
+        } else {
+            EXPECT_EQ(wrong, "") << cases[k].name;
+            for (int64_t i = 0; i < 32; ++i) {
+                const int64_t from = cases[k].join == "t" ? i : 31 - i;
+                EXPECT_EQ(tensors[1].get(i), static_cast<double>(3 * from + 96)) << cases[k].name;
+            }
+        }
+    }
+}
+
 TEST(Lockstep, FindsWhatIsPlanted) {
     std::vector<KernelText> kernels;
     for (const Planted& p : kPlanted) kernels.push_back(kernel(p.name, p.body));

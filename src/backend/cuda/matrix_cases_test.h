@@ -22,6 +22,7 @@ struct MatrixProduct {
     std::string batch = {};                   ///< "" or a number
     bool group = false;                       ///< on instructions of four warps: `warp` columns, 64 rows
     std::string warp_columns = {};            ///< "" for `warp`
+    std::string split = {};                   ///< "" or the points of k in a part of the sum, of a block
     bool swizzled = false;                    ///< operands of four warps: rows of 128 bytes, or of as many as they have
 };
 
@@ -72,19 +73,21 @@ inline TileProgram matrix_product(const MatrixProduct& p) {
         R"TW(axes {axis}m="{m}" n="{n}" k="{k}"
 stage 0 over [{over}m n k]
 {open}parallel m by {block} {{
-  parallel n by {block} {{
+  parallel n by {block} {{ {split}
     for k by {step}{ahead} {{
       load 0 access 0 layout {a_layout} padding local
       load 0 access 1 layout {b_layout} padding local
       compute 0 matrix {unit} [m n k] registers [m={warp} n={columns} k={step}] padding local
     }}
     store c padding local
-  }}
+  }} {end_split}
 }}{close})TW",
         fmt::arg("axis", batched ? fmt::format("b=\"{}\" ", p.batch) : ""), fmt::arg("m", p.m), fmt::arg("n", p.n),
         fmt::arg("k", p.k), fmt::arg("over", batched ? "b " : ""),
         fmt::arg("open", batched ? "parallel b by 1 {\n" : ""), fmt::arg("close", batched ? "\n}" : ""),
-        fmt::arg("block", p.block), fmt::arg("warp", p.group && p.warp == "32" ? "64" : p.warp),
+        fmt::arg("split", p.split.empty() ? "" : fmt::format("parallel k by {} {{", p.split)),
+        fmt::arg("end_split", p.split.empty() ? "" : "}"), fmt::arg("block", p.block),
+        fmt::arg("warp", p.group && p.warp == "32" ? "64" : p.warp),
         fmt::arg("columns", p.warp_columns.empty() ? p.warp : p.warp_columns), fmt::arg("step", p.step),
         fmt::arg("ahead", p.stages == 1 ? "" : fmt::format(" stages {}", p.stages)),
         fmt::arg("unit", p.unit + (p.group ? " group" : "")),

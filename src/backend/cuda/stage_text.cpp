@@ -65,7 +65,9 @@ class StageText : public StageValues {
         const bool known = part_.count.has_value();
         const int64_t threads = job_.threads, group = part_.group, at_once = threads / group;
         const std::string tile = v_.name(begin_tile());
-        const std::string mine = group == 1 ? "tw::thread()" : fmt::format("tw::thread() / {}", group);
+        const std::string mine = group == 1         ? "tw::thread()"
+                                 : part_.apart == 1 ? fmt::format("tw::thread() / {}", group)
+                                                    : fmt::format("tw::thread() % {}", part_.apart);
         int scopes = 0;
         if (part_.warps != 0) {
             scopes = warps(tile, count, known);
@@ -84,7 +86,8 @@ class StageText : public StageValues {
         } else {
             // Every thread takes part in the exchange: where tiles run out, the last is computed again.
             mine_ = v_.fresh("mine");
-            w_->line("const int {} = tw::thread() % {};", v_.name(lane_), group);
+            w_->line("const int {} = tw::thread() {} {};", v_.name(lane_), part_.apart == 1 ? '%' : '/',
+                     part_.apart == 1 ? group : part_.apart);
             if (known && *part_.count <= at_once) {
                 w_->line("const bool {} = {} == 0{};", mine_, v_.name(lane_),
                          *part_.count == at_once ? "" : fmt::format(" && {} < {}", mine, *part_.count));
@@ -160,6 +163,8 @@ class StageText : public StageValues {
             acc_ = job_.out.object;
             if (job_.phase == StageJob::Phase::Finish) {
                 if (job_.overlapped) settle();
+                if (job_.parts == StageJob::Parts::Give) return give_part();
+                if (job_.parts == StageJob::Parts::Join) join_parts();
                 if (!e_.epilogue.empty()) store_last();
                 return;
             }
@@ -171,10 +176,67 @@ class StageText : public StageValues {
             quad_ = quad_ || (part_.spread[a] == Spread::Columns && !job_.micro->matrix);
         const std::string type = register_type(acc_type_);
         w_->add(array_declaration(type, acc_, extents(mask_)) + ";");
-        begin_sum();
-        add_up();
-        if (quad_ || part_.group > 1) exchange();
+        if (job_.parts == StageJob::Parts::Join) {
+            join_parts();
+        } else {
+            begin_sum();
+            add_up();
+            if (quad_ || part_.group > 1) exchange();
+            if (job_.parts == StageJob::Parts::Give) return give_part();
+        }
         finish_sum();
+    }
+
+    // --- split-K
+
+    /// The type of parts in memory, which are not rounded to 16 bits.
+    DType kept() const { return compute_type(acc_type_); }
+    /// The parts of one block, whose number is `block`.
+    void declare_parts(const std::string& name, const std::string& block) {
+        const gpu::SumParts& p = job_.sum_parts;
+        w_->line("const tw::Out<{0}> {1} = tw::scratch<{0}>({2}, i64({3}) * {4} + {5}, {6}, \"parts of sums\");",
+                 storage_type(kept()), name, p.memory, block, p.stride, p.offset, p.elements());
+    }
+    /// Where this thread's sum at the current register coordinates is among a block's parts.
+    std::string place_in_parts() const {
+        const gpu::SumParts own = gpu::sum_parts(part_, e_.spatial);
+        TW_CHECK(own.elements() == job_.sum_parts.elements(), "a block's parts of sums have other room");
+        std::vector<std::string> terms;
+        int64_t stride = own.slots;
+        for (size_t a = e_.spatial; a-- > 0;)
+            if (((result_mask_ >> a) & 1) != 0) {
+                terms.insert(terms.begin(), fmt::format("{} * {}", v_.name(coordinate_[a]), stride));
+                stride *= part_.registers[a];
+            }
+        const int64_t takes = part_.warps != 0 ? part_.takes() : 1;
+        const std::string tile = *part_.count == 1 ? "" : v_.name(tile_);
+        if (part_.warps == 0)
+            terms.push_back(tile.empty() ? "0" : tile);
+        else
+            terms.push_back(
+                fmt::format("{}tw::thread() % {}", tile.empty() ? "" : fmt::format("{} * {} + ", tile, takes), takes));
+        return fmt::format("{}", fmt::join(terms, " + "));
+    }
+    void give_part() {
+        const std::string parts = v_.fresh("parts");
+        declare_parts(parts, "tw::block()");
+        // One of the threads that have the same sums.
+        const bool one = part_.group > 1;
+        if (one) w_->open("if (" + mine_ + ")");
+        in_loops(mask_,
+                 [&] { w_->line("tw::put({}, {}, {});", parts, place_in_parts(), to_storage(kept(), sum_here())); });
+        if (one) w_->close();
+    }
+    void join_parts() {
+        const std::string parts = v_.fresh("parts"), part = v_.fresh("part");
+        in_loops(mask_, [&] { w_->line("{} = {};", sum_here(), identity_of(e_.reducer, acc_type_)); });
+        w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", part, job_.sum_parts.count));
+        declare_parts(parts, fmt::format("{} + {}", job_.sum_parts.first, part));
+        in_loops(mask_, [&] {
+            const std::string number = from_storage(kept(), fmt::format("{}[{}]", parts, place_in_parts()));
+            w_->line("{} = {};", sum_here(), combined(e_.reducer, acc_type_, sum_here(), number));
+        });
+        w_->close();
     }
 
     /// Adds to the sums what the current ranges give.
@@ -234,7 +296,8 @@ class StageText : public StageValues {
         const int64_t unroll = unrolled(a);
         if (unroll > 1) w_->line("TW_UNROLL_BY({})", unroll);
         w_->open(fmt::format("for ({0} {1} = {2}; {1} < {3}; {1} += {4})", v_.type(*k), v_.name(*k),
-                             shared ? v_.name(lane_) : "0", v_.text(length), shared ? part_.group : 1));
+                             shared ? v_.name(lane_) : "0",
+                             v_.text(v_.simplified(ceil_div(length, part_.registers[a]))), shared ? part_.group : 1));
     }
 
     void accumulate() {
@@ -260,6 +323,7 @@ class StageText : public StageValues {
     /// All threads of a group get the whole sum.
     void exchange() {
         const std::string type = register_type(acc_type_);
+        if (part_.apart > 1) return exchange_apart(type);
         in_loops(mask_, [&] {
             if (quad_)
                 w_->line("{0} = tw::reduce_in_warp<{1}, 4>({0});", sum_here(), reducer_name(e_.reducer));
@@ -269,6 +333,22 @@ class StageText : public StageValues {
                 w_->line("{0} = tw::reduce_in_block<{1}, {2}>({0}, tw::shared<{3}>({4}, {5}, \"the sums of warps\"));",
                          sum_here(), reducer_name(e_.reducer), part_.group, type, job_.room, job_.threads / 32);
         });
+    }
+
+    void exchange_apart(const std::string& type) {
+        int64_t count = 1;
+        std::string first = acc_;
+        for (const int64_t n : extents(mask_)) {
+            count *= n;
+            first += "[0]";
+        }
+        const std::string call =
+            fmt::format("tw::reduce_apart<{}, {}, {}, {}>", reducer_name(e_.reducer), part_.group, part_.apart, count);
+        const std::string room = part_.spans_warps()
+                                     ? fmt::format("tw::shared<{}>({}, {}, \"the sums of threads\")", type, job_.room,
+                                                   std::min(count, gpu::kExchanged) * job_.threads)
+                                     : fmt::format("tw::Shared<{}>()", type);
+        w_->line("{}(&{}, {});", call, first, room);
     }
 
     void store(const std::string& value) { put(job_.out, to_storage(job_.out.storage, value)); }

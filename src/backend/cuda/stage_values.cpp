@@ -19,12 +19,17 @@ void StageValues::declare(Expr variable, Expr value) { w_->line("{} = {};", v_.d
 void StageValues::hold(size_t a, Expr held, Expr local, Expr last) {
     held_[a] = {held, fmt::format("{} = tw::lesser({}, {});", v_.declaration(held), v_.text(v_.simplified(local)),
                                   v_.text(last))};
-    if (part_.registers[a] == 1) w_->add(held_[a].second);
+    if (part_.registers[a] == 1 || is_held_whole(a)) w_->add(held_[a].second);
 }
 
 OperandRead StageValues::reading(size_t slot) const {
     const OperandRead* read = job_.micro->annotations.access->read(slot);
     return read != nullptr ? *read : OperandRead{slot};
+}
+
+bool StageValues::reads_vectors(uint32_t slot) {
+    const OperandRead read = reading(slot);
+    return read.by == OperandRead::By::Elements && read.width > 1;
 }
 
 int64_t StageValues::unrolled(size_t a) const {
@@ -96,7 +101,7 @@ void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& 
         raw_points_ = false;
         std::vector<Item> exported;
         for (auto it = needed_.rbegin(); it != needed_.rend(); ++it)
-            if (known(*it).exported && known(*it).mask == g) exported.push_back(*it);
+            if (known(*it).exported && known(*it).mask == g && (g != mask_ || in_vectors(*it))) exported.push_back(*it);
         if (g == 0) {
             in_loops(0, [&] {
                 for (const Item i : exported) name_here(i);
@@ -112,7 +117,7 @@ void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& 
             if (vector) {
                 load_vectors(i.number, g, *vector, name);
                 known(i).name = name;
-                known(i).stored = true;
+                known(i).stored = known(i).array = true;
             } else {
                 arrays.emplace_back(i, name);
             }
@@ -126,7 +131,10 @@ void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& 
         });
         for (const Item i : needed_)  // the innermost scope is left
             if (known(i).mask == g && known(i).named_here) known(i).name.clear();
-        for (const auto& [i, name] : arrays) known(i).name = name;
+        for (const auto& [i, name] : arrays) {
+            known(i).name = name;
+            known(i).array = true;
+        }
     }
     group_ = mask_;
     raw_points_ = guarded;
@@ -169,7 +177,7 @@ std::string StageValues::use(Item item) {
     item = resolved(item);
     if (is_leaf_text(item)) return text(item);
     const Mask mask = known(item).mask;
-    if (mask != group_) {
+    if (mask != group_ || known(item).array) {
         TW_CHECK(!known(item).name.empty(), "a value is used before its group");
         return number_in(item, known(item).name + coordinates(mask));
     }
@@ -235,7 +243,7 @@ Variables::LoadText StageValues::load_text() {
 Expr StageValues::at(Expr e) {
     if (!raw_points_)
         for (const Var v : variables(e))
-            if (is_own_axis(v) && ((overhang_ >> v.id) & 1) != 0 && part_.registers[v.id] > 1)
+            if (is_own_axis(v) && ((overhang_ >> v.id) & 1) != 0 && part_.registers[v.id] > 1 && !is_held_whole(v.id))
                 used_held_ |= Mask{1} << v.id;
     return substitute_axes(e, points_here());
 }

@@ -26,6 +26,7 @@ class StageValues : public gpu::StagePoints {
 
     /// Of an access: how it is read where it is read in loops of its own.
     OperandRead reading(size_t slot) const;
+    bool reads_vectors(uint32_t slot) override;
     /// Steps of the loop over a reduction axis that are unrolled.
     int64_t unrolled(size_t a) const;
     /// The vectors by which an access is read in loops over `mask`; none: element by element.

@@ -12,6 +12,7 @@
 #include "schedule/gpu/gpu_nest.h"
 #include "schedule/scheduler.h"
 #include "tile/gpu_memory.h"
+#include "tile/walk.h"
 
 namespace tilewright::construct {
 namespace {
@@ -175,11 +176,13 @@ TEST(GpuConstruct, comes_to_no_worse_than_the_rule) {
             how.target.gpu = a100();
             how.precision = precision;
             const IndexVector<PrimitiveId, std::vector<size_t>> rows(1);
-            const double rule = kernel_costs(how)->estimate(make_schedule(stages, rows, how));
+            const TileProgram by_rule = make_schedule(stages, rows, how);
+            const double rule = kernel_costs(how)->estimate(by_rule);
             for (const SchedulerKind kind : {SchedulerKind::Gensor, SchedulerKind::Auto}) {
                 how.kind = kind;
                 const TileProgram t = make_schedule(stages, rows, how);
                 EXPECT_EQ(verify(t), std::vector<std::string>());
+                if (kind == SchedulerKind::Gensor && walk(by_rule).split) continue;  // states have no parts of sums
                 // The default schedule's state comes first where the gain of another is below the error of the model.
                 EXPECT_LE(kernel_costs(how)->estimate(t), rule / 0.97) << print(t);
             }

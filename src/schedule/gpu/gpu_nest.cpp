@@ -22,6 +22,7 @@ GpuNest::GpuNest(const Program& stages, const std::optional<GpuProduct>& product
     };
     for (const auto* list : {&stages.inputs, &stages.outputs})
         for (const ValueId v : *list) once_bytes_ += bytes_of(v);
+    sum_bytes_ = static_cast<double>(byte_size(e.body.dtype()));
     result_bytes_ = bytes_of(stages.primitives[id].outputs[0]);
     if (!product) return;
     TileProgram bare;
@@ -56,12 +57,20 @@ double GpuNest::operand_bytes(size_t axis) const {
     return bytes;
 }
 
-GpuWork GpuNest::work(const Micro& micro, std::vector<int64_t> tile, int ahead, const GpuTarget& target) const {
+GpuWork GpuNest::work(const Micro& micro, std::vector<int64_t> tile, int ahead, const GpuTarget& target,
+                      int64_t part) const {
     tile = clipped(tile);
     GpuWork w;
-    double steps = 1;
-    for (size_t a = 0; a < tile.size(); ++a)
-        (a < stage_.spatial ? w.blocks : steps) *= static_cast<double>(ceil_of(stage_.extents[a], tile[a]));
+    double steps = 1, parts = 1;
+    for (size_t a = 0; a < tile.size(); ++a) {
+        int64_t extent = stage_.extents[a];
+        if (part != 0 && product_ && a == product_->sum) {
+            parts = static_cast<double>(ceil_of(extent, part));
+            extent = part;
+        }
+        (a < stage_.spatial ? w.blocks : steps) *= static_cast<double>(ceil_of(extent, tile[a]));
+    }
+    w.blocks *= parts;
     const double trips = w.blocks * steps;
     add_compute(w, stage_, micro, tile, trips, copies_, target);
     for (size_t i = 0; i + 1 < stage_.operands.size(); ++i) {
@@ -72,6 +81,9 @@ GpuWork GpuNest::work(const Micro& micro, std::vector<int64_t> tile, int ahead, 
     }
     w.memory_bytes += product_ ? result_bytes_ : stage_.result().bytes(tile) * trips;
     w.once_bytes = once_bytes_;
+    double results = 1;
+    for (size_t a = 0; a < stage_.spatial; ++a) results *= static_cast<double>(tile[a]);
+    if (part != 0) add_parts(w, parts, results * sum_bytes_);
     const bool in_flight = micro.matrix && micro.matrix->group() && ahead > 2;
     w.waits = std::max(1.0, steps / (in_flight ? ahead - 1 : ahead));
     if (micro.matrix && !in_flight) w.drains = steps;

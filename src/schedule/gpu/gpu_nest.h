@@ -31,8 +31,10 @@ class GpuNest {
 
     /// Bytes of shared memory for the copies of one step. `tile`: points of a step along each axis.
     int64_t copy_bytes(std::span<const int64_t> tile) const;
-    /// The demands of the kernel. `ahead`: TileLoop::stages of the loop over the reduction.
-    GpuWork work(const Micro& micro, std::vector<int64_t> tile, int ahead, const GpuTarget& target) const;
+    /// The demands of the kernel. `ahead`: TileLoop::stages of the loop over the reduction. `part`: points of the
+    /// product's sum in a block's part; 0: all of them.
+    GpuWork work(const Micro& micro, std::vector<int64_t> tile, int ahead, const GpuTarget& target,
+                 int64_t part = 0) const;
 
     /// Bytes of those whole operands of the product that vary along the axis.
     double operand_bytes(size_t axis) const;
@@ -46,7 +48,7 @@ class GpuNest {
     std::optional<GpuProduct> product_;
     std::vector<Load> loads_;
     std::vector<GpuCopy> copies_;  ///< one per load
-    double once_bytes_ = 0, result_bytes_ = 0;
+    double once_bytes_ = 0, result_bytes_ = 0, sum_bytes_ = 4;
 };
 
 }  // namespace tilewright

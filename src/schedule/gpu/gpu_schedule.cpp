@@ -148,6 +148,15 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     std::vector<Stmt> body;
     body.push_back(Stmt{std::move(steps)});
     body.push_back(Stmt{store});
+    if (tiles.part != 0) {
+        TileLoop parts;
+        parts.axis = p.sum;
+        parts.step = tiles.part;
+        parts.parallel = true;
+        parts.body = std::move(body);
+        body.clear();
+        body.push_back(Stmt{std::move(parts)});
+    }
     if (together > 1) {
         TileLoop rows;
         rows.axis = p.rows;
@@ -168,6 +177,25 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     return t;
 }
 
+/// The tiles, and the same in parts of the sum (split-K) where they alone are fewer blocks than there are
+/// multiprocessors: in powers of two, and in as many as fill one or two blocks of each.
+std::vector<GpuTiles> with_parts(const GpuTiles& tiles, int64_t blocks, int64_t sum, const GpuTarget& target) {
+    std::vector<GpuTiles> out{tiles};
+    const int64_t all = target.multiprocessors;
+    if (blocks >= all) return out;
+    std::set<int64_t> parts{all / blocks, 2 * all / blocks};
+    for (int64_t n = 2; n * blocks < 2 * all; n *= 2) parts.insert(n);
+    std::set<int64_t> seen;
+    for (const int64_t n : parts) {
+        GpuTiles t = tiles;
+        t.part = ceil_of(ceil_of(sum, n), t.sum) * t.sum;
+        // A part with fewer steps than are under way at a time is none but waits; in one step threads would share sums.
+        if (n < 2 || t.part >= sum || t.part < t.sum * std::max(2, t.stages) || !seen.insert(t.part).second) continue;
+        out.push_back(t);
+    }
+    return out;
+}
+
 }  // namespace
 
 std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Target& target, Precision precision,
@@ -176,8 +204,7 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
     if (stages.primitives.size() != 1) return out;
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     const auto found = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], precision);
-    if (!found) return out;
-    GpuProduct group = *found;
+    GpuProduct group = found.value_or(GpuProduct());
     group.group = true;
     struct Ranked {
         double seconds;
@@ -186,22 +213,29 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
         int64_t together;
     };
     std::vector<Ranked> ranked;
-    for (const GpuProduct* p : {&*found, static_cast<const GpuProduct*>(&group)}) {
+    for (const GpuProduct* p : {found ? &*found : nullptr, found ? static_cast<const GpuProduct*>(&group) : nullptr}) {
+        if (p == nullptr) break;
         if (p->group && !fits_group(stages, e, *p, *target.gpu)) continue;
         const GpuNest nest(stages, *p, kAssumedTiled);
         const std::vector<int64_t>& extents = nest.stage().extents;
         const int64_t rows = extents[p->rows], columns = extents[p->columns], sum = extents[p->sum];
+        const bool closed = e.extents[p->rows].is_constant() && e.extents[p->columns].is_constant();
+        const bool splits = std::all_of(e.extents.begin(), e.extents.end(), [](Expr n) { return n.is_constant(); });
         for (const GpuTiles& t : p->group ? group_candidates(rows, columns, sum) : candidates(*p, rows, columns, sum)) {
             std::vector<int64_t> tile(e.extents.size(), 1);
             for (size_t a = e.spatial; a < tile.size(); ++a) tile[a] = extents[a];
             tile[p->rows] = t.rows;
             tile[p->columns] = t.columns;
             tile[p->sum] = t.sum;
-            const GpuWork work = nest.work(gpu_micro(e, *p, t), tile, t.stages, *target.gpu);
-            if (work.block_bytes > target.gpu->block_shared_bytes) continue;
-            const bool closed = e.extents[p->rows].is_constant() && e.extents[p->columns].is_constant();
-            ranked.push_back({gpu_estimate(work, *target.gpu).seconds, p, t,
-                              closed ? rows_together(nest, *p, t, work, *target.gpu) : 1});
+            const Micro micro = gpu_micro(e, *p, t);
+            const GpuWork whole = nest.work(micro, tile, t.stages, *target.gpu);
+            if (whole.block_bytes > target.gpu->block_shared_bytes) continue;
+            const auto blocks = static_cast<int64_t>(whole.blocks);
+            for (const GpuTiles& own : splits ? with_parts(t, blocks, sum, *target.gpu) : std::vector<GpuTiles>{t}) {
+                const GpuWork work = own.part == 0 ? whole : nest.work(micro, tile, t.stages, *target.gpu, own.part);
+                ranked.push_back({gpu_estimate(work, *target.gpu).seconds, p, own,
+                                  closed ? rows_together(nest, *p, own, work, *target.gpu) : 1});
+            }
         }
     }
     std::stable_sort(ranked.begin(), ranked.end(),
@@ -219,6 +253,47 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
 namespace {
 
 // --- everything else
+
+/// The tree of one statement; with the parts of its longest sum in blocks of their own (split-K) where that is faster.
+TileProgram best_parts(const Program& stages, const std::vector<int64_t>& inside, const Micro& micro,
+                       const Target& target) {
+    const PrimitiveId id(0);
+    const TensorExpr& e = *stages.primitives[id].expr();
+    const auto tree = [&](std::optional<size_t> axis, int64_t part) {
+        std::vector<Stmt> body;
+        body.push_back(Stmt{Compute{id, micro}});
+        if (axis) {
+            TileLoop parts;
+            parts.axis = *axis;
+            parts.step = part;
+            parts.parallel = true;
+            parts.body = std::move(body);
+            body.clear();
+            body.push_back(Stmt{std::move(parts)});
+        }
+        return one_stage(stages, inside, std::move(body));
+    };
+    TileProgram best = tree(std::nullopt, 0);
+    std::optional<size_t> longest;
+    for (size_t a = e.spatial; a < e.extents.size(); ++a)
+        if (e.extents[a].is_constant() && (!longest || e.extents[a].constant() > e.extents[*longest].constant()))
+            longest = a;
+    if (!longest) return best;
+    const GpuEstimate whole = gpu_estimate(best, *target.gpu);
+    const auto blocks = static_cast<int64_t>(whole.blocks), all = int64_t{target.gpu->multiprocessors};
+    double least = whole.seconds;
+    for (int64_t n = 2; n * blocks <= 4 * all && blocks < all; n *= 2) {
+        constexpr int64_t kLeastPart = 1024;  // points of one thread's vectors and its neighbours'
+        const int64_t part = ceil_of(ceil_of(e.extents[*longest].constant(), n), kLeastPart) * kLeastPart;
+        if (part >= e.extents[*longest].constant()) break;
+        TileProgram t = tree(longest, part);
+        const double seconds = gpu_estimate(t, *target.gpu).seconds * kSplitMargin;
+        if (seconds >= least || !verify(t).empty()) continue;
+        least = seconds;
+        best = std::move(t);
+    }
+    return best;
+}
 
 /// The schedule of a kernel that is no product: a few thousand points per block, and a few blocks per SM.
 TileProgram schedule_points(Program stages, const Target& target) {
@@ -251,9 +326,7 @@ TileProgram schedule_points(Program stages, const Target& target) {
     // Dynamic axes are always split: they may be long.
     for (size_t a = 0; a < e.spatial; ++a)
         if (!e.extents[a].is_constant() && inside[a] >= kAssumedTiled) inside[a] = std::max(unit(a), int64_t{256});
-    std::vector<Stmt> body;
-    body.push_back(Stmt{Compute{id, micro}});
-    return one_stage(std::move(stages), inside, std::move(body));
+    return best_parts(stages, inside, micro, target);
 }
 
 // --- trees for a CPU's caches, converted to a GPU's micro-kernels and copies

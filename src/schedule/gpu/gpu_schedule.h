@@ -63,6 +63,9 @@ class GpuChainBytes {
     std::vector<Tile> tiles_;
 };
 
+/// Split sums that are no products on tiles must be faster by this factor, by estimates that no measurement supports.
+inline constexpr double kSplitMargin = 1.1;
+
 // --- products
 
 /// The roles of the axes of a product.
@@ -89,6 +92,7 @@ struct GpuTiles {
     int64_t rows = 64, columns = 64, sum = 32;  ///< of a block; `sum`: of a step
     int64_t warp_rows = 32, warp_columns = 32;  ///< of a warp or a warpgroup; of a thread on ordinary cores
     int stages = 1;
+    int64_t part = 0;  ///< points of the sum in a block's part (split-K); 0: all
 };
 /// The micro-kernel of a product with these tiles.
 Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& tiles);

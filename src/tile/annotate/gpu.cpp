@@ -48,6 +48,8 @@ class Walker : public Block {
                               fmt::format("access {} is read where its value is used, one by one", r.access));
     }
 
+    using Block::split_fault;
+
     std::map<TreePath, Annotations> computes;
     std::map<TreePath, BlockCopy> copies;
     std::vector<std::string> faults;
@@ -61,7 +63,7 @@ class Walker : public Block {
             AxisRange& r = ranges_[loops[k]->axis];
             if (r.covered_by(loops[k]->step)) continue;
             const Expr counter = trips[k].is_constant(1) ? Expr(0) : vars_.add("block", {Expr(0), trips[k] - 1});
-            r = narrowed(r, counter, loops[k]->step, vars_);
+            r = grid_range(*loops[k], r, counter);
         }
     }
 
@@ -163,11 +165,11 @@ class Walker : public Block {
                   [](const OperandRead& a, const OperandRead& b) { return a.access < b.access; });
     }
 
-    /// Whether the threads go through the axis in a loop of their own, step by step.
+    /// Whether the threads go through the axis in a loop, step by step.
     static bool loops_over(const StageJob& job, size_t a) {
         const Partition& p = job.share;
         if (job.micro->matrix && p.warps != 0 && a == job.micro->matrix->sum) return !job.micro->matrix->group();
-        return a >= job.expr->spatial && p.spread[a] != Spread::Columns && !(p.group > 1 && p.shared_axis == a);
+        return a >= job.expr->spatial && p.spread[a] != Spread::Columns;
     }
 
     void unroll(const Compute& c, const StageJob& job, Annotations& out, const std::string& what) {
@@ -180,7 +182,7 @@ class Walker : public Block {
             if (job.micro->matrix && a == job.micro->matrix->sum) {
                 if (!(most.is_constant() && most.constant() <= job.share.span(a))) (*out.unroll)[a] = kProductSteps;
             } else if (!length.is_constant(1) && a < c.micro.registers.size()) {
-                (*out.unroll)[a] = std::max<int64_t>(1, c.micro.registers[a]);
+                (*out.unroll)[a] = std::max<int64_t>(1, c.micro.registers[a] / job.share.registers[a]);
             }
         }
         if (!check_ || !c.micro.annotations.unroll) return;
@@ -188,9 +190,8 @@ class Walker : public Block {
         if (given.size() != n) return fault(what, fmt::format("unrolling of {} axes of {}", given.size(), n));
         for (size_t a = 0; a < n; ++a)
             if (given[a] < 1 || given[a] > kMostUnrolled || (given[a] != 1 && !loops_over(job, a)))
-                fault(what, fmt::format("{} steps along {} are unrolled: 1 to {}, of a reduction's loop that each "
-                                        "thread runs by itself",
-                                        given[a], job.axes[a], kMostUnrolled));
+                fault(what, fmt::format("{} steps along {} are unrolled: 1 to {}, of a reduction's loop", given[a],
+                                        job.axes[a], kMostUnrolled));
     }
 
     // --- copies
@@ -374,6 +375,11 @@ std::vector<std::string> annotation_faults(const TileProgram& program, const Blo
     Walker walker(program, limits, true);
     walker.run();
     return std::move(walker.faults);
+}
+
+std::vector<std::string> split_faults(const TileProgram& program, const BlockLimits& limits) {
+    const std::string fault = Walker(program, limits, true).split_fault();
+    return fault.empty() ? std::vector<std::string>() : std::vector<std::string>{fault};
 }
 
 }  // namespace tilewright::gpu

@@ -26,6 +26,10 @@ bool has_annotations(const Walk& walk);
 /// vectors that may cross the end of an axis, or whose address is not a multiple of their size.
 std::vector<std::string> annotation_faults(const TileProgram& program, const BlockLimits& limits);
 
+/// Why the blocks of a program that is valid but for that cannot add the parts of its sum (split-K): their extents are
+/// not constant, or the sums do not stay in registers through the loops of a block.
+std::vector<std::string> split_faults(const TileProgram& program, const BlockLimits& limits);
+
 /// For searches: `given` with one annotation of a statement set to another legal value than the one that it has, or
 /// that `annotate` derives; other annotations stay as given.
 ///     read 1 by 4 write by 1  ->  read 1 by 2 ...;  read 1 by 1 ...

@@ -28,6 +28,13 @@ void StageAccess::run() {
         reduction();
 }
 
+bool StageAccess::reads_vectors(uint32_t slot) {
+    if (given_ != nullptr) return wanted(slot).by == OperandRead::By::Elements && wanted(slot).width > 1;
+    const auto axis = innermost(mask_);
+    const int64_t width = axis ? widest(job_.accesses[slot].storage, part_.strip[*axis]) : 1;
+    return width > 1 && vector_load(slot, mask_, width);
+}
+
 OperandRead StageAccess::wanted(size_t slot) const {
     if (const OperandRead* read = given_->read(slot)) return *read;
     return {slot};
@@ -89,7 +96,8 @@ void StageAccess::reads(const ScalarBody& body, const std::vector<ScalarId>& roo
     for (const Mask group : groups_of(body, roots)) {
         if (group == 0) continue;
         for (auto it = needed_.rbegin(); it != needed_.rend(); ++it)
-            if (it->access && known(*it).exported && known(*it).mask == group) read_in_loops(it->number, group);
+            if (it->access && known(*it).exported && known(*it).mask == group && (group != mask_ || in_vectors(*it)))
+                read_in_loops(it->number, group);
     }
     if (!out) return;
     for (const Item i : needed_) {

@@ -25,6 +25,7 @@ class StageAccess : public StagePoints {
     const std::set<size_t>& seen() const { return seen_; }
 
   private:
+    bool reads_vectors(uint32_t slot) override;
     void run();
     void elementwise();
     void reduction();

@@ -374,6 +374,30 @@ TW_DEVICE T reduce_in_block(T value, Shared<T> room) {
     return all;
 }
 
+/// The same of `count` values, for `group` threads that are `apart` in the block: every thread of the block takes part.
+/// `room` holds an element of each thread for at most eight values, where the threads are of several warps.
+template <class Op, int group, int apart, int count, class T>
+TW_DEVICE void reduce_apart(T* values, Shared<T> room) {
+    TW_UNROLL for (int i = 0; i < count; ++i)
+        TW_UNROLL for (int mask = apart; mask < 32 && mask < group * apart; mask *= 2)
+            values[i] = Op::of(values[i], exchanged(values[i], mask));
+    if constexpr (group * apart > 32) {
+        constexpr int all = group * apart, step = apart < 32 ? 32 : apart;
+        TW_UNROLL for (int first = 0; first < count; first += 8) {
+            barrier();
+            TW_UNROLL for (int i = first; i < first + 8 && i < count; ++i)
+                put(room, (i - first) * all + thread(), values[i]);
+            barrier();
+            TW_UNROLL for (int i = first; i < first + 8 && i < count; ++i) {
+                const int at = (i - first) * all + thread() % step;
+                T sum = room[at];
+                TW_UNROLL for (int k = step; k < all; k += step) sum = Op::of(sum, room[at + k]);
+                values[i] = sum;
+            }
+        }
+    }
+}
+
 }  // namespace tw
 
 using tw::i16;

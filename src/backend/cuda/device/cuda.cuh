@@ -46,6 +46,20 @@ TW_DEVICE T* scratch(unsigned char* all, long long from, int, const char*) {
 /// Every thread of the block arrives; what each has written, all of them see.
 TW_DEVICE void barrier() { __syncthreads(); }
 
+/// Of `parts` blocks, whether this is the last that comes here with this counter: then it sees what all of them have
+/// written before, and the counter is 0 again, as it was for the first. Every thread of the block calls it.
+TW_DEVICE bool last_to_arrive(unsigned* counter, long long parts) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    __syncthreads();
+    unsigned before = 0;
+    const auto last = static_cast<unsigned>(parts - 1);
+    if (threadIdx.x == 0)
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
+    const bool is_last = __syncthreads_or(threadIdx.x == 0 && before == last) != 0;
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    return is_last;
+}
+
 /// The value of the thread of this warp whose number differs in the bits of `mask`. Every thread of the warp takes
 /// part.
 template <class T>

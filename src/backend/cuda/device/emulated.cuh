@@ -115,8 +115,17 @@ struct Fiber {
     unsigned parity_wanted = 0;
 };
 
+/// A block that came to a counter (last_to_arrive).
+struct Arrived {
+    long long counter = 0;  ///< 1 + its number; 0: it did not
+    unsigned epoch = 0;     ///< in which it did: what it wrote before is seen by the last one there
+};
+
 /// The one block that is running.
 struct Block {
+    Arrived* arrived = nullptr;  ///< of every block
+    long long joined = 0;        ///< 1 + the number of the counter where this block was the last
+    bool counts = false;         ///< the kernel has counters
     int number = 0, threads = 0, current = 0;
     unsigned epoch = 1;  ///< counts barriers, of all blocks together
     Fiber* fibers = nullptr;
@@ -276,6 +285,7 @@ inline bool arrive() {
 inline void run_block(int number) {
     Block& b = running();
     b.number = number;
+    b.joined = 0;
     ++b.epoch;
     memset(b.shared.bytes, 0xff, static_cast<size_t>(b.shared.size));
     for (long long i = 0; i < b.shared.size; ++i) {
@@ -340,6 +350,8 @@ inline void run_block(int number) {
     }
 }
 
+inline long long common_divisor(long long a, long long b) { return b == 0 ? a : common_divisor(b, a % b); }
+
 /// Runs the kernel; null, or what was wrong.
 inline const char* run_grid(long long blocks, int threads, long long shared_bytes, void (*kernel)(void*), void* call) {
     constexpr size_t kStack = size_t{1} << 18;
@@ -368,7 +380,13 @@ inline const char* run_grid(long long blocks, int threads, long long shared_byte
         f.start.uc_link = &b.main;
         makecontext(&f.start, run_fiber, 0);
     }
-    for (long long k = 0; k < blocks && !b.failed; ++k) run_block(static_cast<int>(k));
+    b.arrived = static_cast<Arrived*>(calloc(static_cast<size_t>(blocks) + 1, sizeof(Arrived)));
+    if (b.arrived == nullptr) return "no memory";
+    // Blocks that wait for no other run in any order: those that count each other not in that of their numbers.
+    long long apart = b.counts ? blocks * 5 / 8 + 1 : 1;
+    while (common_divisor(apart, blocks) != 1) --apart;
+    for (long long k = 0; k < blocks && !b.failed; ++k) run_block(static_cast<int>(k * apart % blocks));
+    free(b.arrived);
     munmap(stacks, all);
     for (int t = 0; t < threads; ++t) {
         free(b.fibers[t].reads);
@@ -389,8 +407,11 @@ inline void note_read(const Memory& m, long long at, long long element, const ch
         if (byte.in_flight) fail("reads element %lld of %s before its asynchronous copy was waited for", element, what);
         if (byte.writing_block == 0 || (m.of_block && byte.writing_block != me))
             fail("reads element %lld of %s, which is not written", element, what);
-        if (byte.writing_block > 0 && byte.writing_block != me)
-            fail("reads element %lld of %s, which block %d wrote", element, what, byte.writing_block - 1);
+        if (byte.writing_block > 0 && byte.writing_block != me) {
+            const Arrived& there = b.arrived[byte.writing_block - 1];
+            if (b.joined == 0 || there.counter != b.joined || byte.write_epoch >= there.epoch)
+                fail("reads element %lld of %s, which block %d wrote", element, what, byte.writing_block - 1);
+        }
         if (byte.arrival != 0 && byte.write_epoch == b.epoch) {
             if (b.fibers[b.current].seen[byte.arrival - 1] < byte.arrived)
                 fail("reads element %lld of %s, whose arrival this thread has not waited for", element, what);
@@ -500,6 +521,22 @@ Pointer<T> scratch(const Pointer<unsigned char>& all, long long from, int count,
 
 inline void barrier(int line = __builtin_LINE()) { machine::wait(machine::State::AtBarrier, line); }
 
+inline bool last_to_arrive(const Pointer<unsigned>& counter, long long parts, int line = __builtin_LINE()) {
+    machine::Block& b = machine::running();
+    machine::wait(machine::State::AtBarrier, line);
+    if (thread() == 0) {
+        unsigned* count = reinterpret_cast<unsigned*>(counter.memory->bytes + counter.byte_of(counter.at, "counts at"));
+        machine::Arrived& mine = b.arrived[b.number];
+        if (mine.counter != 0) machine::fail("comes to a counter a second time");
+        mine = {counter.at + 1, b.epoch};
+        if (*count >= parts) machine::fail("is one block more than the %lld of counter %lld", parts, counter.at);
+        *count = *count + 1 == parts ? 0 : *count + 1;
+        if (*count == 0) b.joined = counter.at + 1;
+    }
+    machine::wait(machine::State::AtBarrier, line);
+    return b.joined != 0;
+}
+
 template <class T>
 T shuffle_xor(T value, int mask, int line = __builtin_LINE()) {
     machine::Block& b = machine::running();
@@ -530,39 +567,6 @@ template <int N, class T>
 void fill(T* to, T value) {
     for (int i = 0; i < N; ++i) to[i] = value;
 }
-
-template <class To, class From>
-To bitcast(From value) {
-    static_assert(sizeof(To) == sizeof(From), "");
-    To to;
-    memcpy(&to, &value, sizeof(To));
-    return to;
-}
-
-inline float f16_value(unsigned short bits) {
-    const unsigned sign = static_cast<unsigned>(bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u;
-    const unsigned mantissa = bits & 1023u;
-    if (exponent == 31) return bitcast<float>(sign | 0x7f800000u | (mantissa << 13));
-    if (exponent != 0) return bitcast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
-}
-inline unsigned short to_f16(float value) {
-    const unsigned bits = bitcast<unsigned>(value), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return 0x7fff;  // as the device's conversion
-    if (magnitude >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);
-    if (magnitude < 0x38800000u)
-        return static_cast<unsigned short>(sign | static_cast<unsigned>(nearbyintf(bitcast<float>(magnitude) * 0x1p24f)));
-    const unsigned rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-    return static_cast<unsigned short>(sign | ((rounded - 0x38000000u) >> 13));
-}
-
-inline unsigned short to_bf16(float value) {
-    const unsigned bits = bitcast<unsigned>(value);  // a NaN: as the device's conversion
-    return static_cast<unsigned short>(value != value ? 0x7fff : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-inline float maximum(float a, float b) { return a > b || a != a ? a : b; }
-inline float minimum(float a, float b) { return a < b || a != a ? a : b; }
 
 // --- copies that run beside the program: they write at any time from copy_async to wait_async
 
@@ -611,12 +615,6 @@ void wait_async() {
 }
 
 // --- copies of boxes: they write at any time from copy_box to the end of wait_arrival; here as late as can be
-
-template <int row, int size>
-int swizzled(int element) {
-    const int byte = element * size;
-    return (byte ^ ((byte >> 3) & (row - 16))) / size;
-}
 
 struct TensorMap {
     machine::Boxes boxes;

@@ -3,6 +3,47 @@
 
 namespace tw {
 
+// --- numbers of 16 bits, maxima, places in swizzled rows
+
+template <class To, class From>
+To bitcast(From value) {
+    static_assert(sizeof(To) == sizeof(From), "");
+    To to;
+    memcpy(&to, &value, sizeof(To));
+    return to;
+}
+
+inline float f16_value(unsigned short bits) {
+    const unsigned sign = static_cast<unsigned>(bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u;
+    const unsigned mantissa = bits & 1023u;
+    if (exponent == 31) return bitcast<float>(sign | 0x7f800000u | (mantissa << 13));
+    if (exponent != 0) return bitcast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+}
+inline unsigned short to_f16(float value) {
+    const unsigned bits = bitcast<unsigned>(value), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return 0x7fff;  // as the device's conversion
+    if (magnitude >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);
+    if (magnitude < 0x38800000u)
+        return static_cast<unsigned short>(sign | static_cast<unsigned>(nearbyintf(bitcast<float>(magnitude) * 0x1p24f)));
+    const unsigned rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+    return static_cast<unsigned short>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+inline unsigned short to_bf16(float value) {
+    const unsigned bits = bitcast<unsigned>(value);  // a NaN: as the device's conversion
+    return static_cast<unsigned short>(value != value ? 0x7fff : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+inline float maximum(float a, float b) { return a > b || a != a ? a : b; }
+inline float minimum(float a, float b) { return a < b || a != a ? a : b; }
+
+template <int row, int size>
+int swizzled(int element) {
+    const int byte = element * size;
+    return (byte ^ ((byte >> 3) & (row - 16))) / size;
+}
+
 inline float exp_near(float x) { return exp2f(x * 1.4426950408889634f); }
 inline float exp_near(float x, float y) { return exp2f(fmaf(x, 1.4426950408889634f, -(y * 1.4426950408889634f))); }
 inline float reciprocal(float x) { return 1 / x; }

@@ -9,7 +9,7 @@ struct Argument {
     void* bytes;
     long long size;
     long long element;  ///< bytes of one
-    long long written;  ///< 1: by the kernel, all of it; 2: it is scratch memory
+    long long written;  ///< 1: by the kernel, all of it; 2: it is scratch memory; 3: counters, 0 before and behind
 };
 
 template <class T>
@@ -39,9 +39,11 @@ inline const char* run_kernel(const Argument* arguments, int count, long long bl
         void (*kernel)(const Memory*, void*);
         void* call;
     } all = {new Memory[static_cast<size_t>(count)], kernel, call};
+    running().counts = false;
     for (int k = 0; k < count; ++k) {
         const Argument& a = arguments[k];
         all.tensors[k] = {a.name, static_cast<unsigned char*>(a.bytes), a.size, nullptr, false};
+        if (a.written == 3) running().counts = true;
         if (a.written != 0) all.tensors[k].known = new Byte[static_cast<size_t>(a.size) + 1];
     }
     const char* wrong = run_grid(
@@ -57,6 +59,11 @@ inline const char* run_kernel(const Argument* arguments, int count, long long bl
         for (long long i = 0; i < a.size && a.written == 1 && wrong == nullptr; ++i)
             if (all.tensors[k].known[i].writing_block == 0) {
                 snprintf(b.message, sizeof b.message, "element %lld of %s is never written", i / a.element, a.name);
+                wrong = b.message;
+            }
+        for (long long i = 0; i < a.size / 4 && a.written == 3 && wrong == nullptr; ++i)
+            if (const unsigned count = static_cast<const unsigned*>(a.bytes)[i]; count != 0) {
+                snprintf(b.message, sizeof b.message, "counter %lld is %u behind the kernel, not 0", i, count);
                 wrong = b.message;
             }
         delete[] all.tensors[k].known;

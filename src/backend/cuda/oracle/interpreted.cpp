@@ -72,6 +72,15 @@ template <class... Operands> void run(int statement, const Operands&... operands
 }
 }
 inline void __syncthreads() { tw_asm::host.barrier(tw_asm::host.machine); }
+inline int __syncthreads_or(int value) {
+    static int any;
+    __syncthreads();
+    any = 0;
+    __syncthreads();
+    if (value != 0) any = 1;
+    __syncthreads();
+    return any;
+}
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
     tw_asm::host.shuffle(tw_asm::host.machine, &value, static_cast<int>(sizeof(T)), mask);
     return value;
@@ -95,6 +104,7 @@ std::string entry_text(const KernelText& kernel, size_t k) {
     for (size_t i = 0; i < kernel.tensors.size(); ++i)
         arguments.push_back(pointer(storage_type(kernel.tensors[i].dtype), i));
     if (kernel.scratch_bytes > 0) arguments.push_back(pointer("unsigned char", kernel.tensors.size()));
+    if (kernel.counters) arguments.push_back(pointer("unsigned", kernel.pointers() - 1));
     for (size_t i = 0; i < kernel.names.size(); ++i) arguments.push_back(fmt::format("n[{}]", i));
     for (size_t i = 0; i < kernel.maps.size(); ++i)
         arguments.push_back(fmt::format("static_cast<const tw::TensorMap*>(m)[{}]", i));
@@ -158,10 +168,13 @@ void Interpreted::run(size_t k, std::vector<Tensor>& tensors, const std::vector<
         pointers.push_back(t.mutable_data());
         launch.memory.emplace_back(reinterpret_cast<uint64_t>(t.mutable_data()), t.bytes());
     }
-    pointers.push_back(scratch.data());
+    if (kernel.scratch_bytes > 0) pointers.push_back(scratch.data());
     const std::vector<long long> values(names.begin(), names.end());
     Bindings bindings;
     for (size_t i = 0; i < names.size(); ++i) bindings[kernel.names[i]] = names[i];
+    std::vector<uint32_t> counters(static_cast<size_t>(kernel.counter_bytes(bindings) / 4));
+    pointers.push_back(counters.data());
+    launch.memory.emplace_back(reinterpret_cast<uint64_t>(counters.data()), 4 * counters.size());
     std::vector<MapWords> maps;
     for (const KernelText::Map& m : kernel.maps) maps.push_back(map_words(m, tensors[m.tensor], bindings));
     const auto entry = reinterpret_cast<Entry>(library_->find(fmt::format("tw_entry_{}", k)));
@@ -176,6 +189,8 @@ void Interpreted::run(size_t k, std::vector<Tensor>& tensors, const std::vector<
     } catch (const RuntimeError& e) {
         throw RuntimeError(fmt::format("kernel '{}', {}", kernel.name, e.what()));
     }
+    for (const uint32_t count : counters)
+        if (count != 0) throw RuntimeError(fmt::format("kernel '{}': a counter is {}, not 0", kernel.name, count));
 }
 
 std::vector<Tensor> Interpreted::run(size_t k, const Program& stages, const std::vector<Tensor>& inputs,

@@ -308,9 +308,21 @@ inline std::vector<Probe> group_probes() {
     return out;
 }
 
+/// A block that is the only one of its counter. (Generated kernels have several: OfGeneratedKernels... in
+/// ptx_test.cpp.)
+inline std::vector<Probe> counter_probes() {
+    Probe p = probe("last_to_arrive", {raw(DType::I32, {0})}, DType::I32, 64, 64, 0,
+                    "    const bool first = tw::last_to_arrive(counters, 1);\n"
+                    "    tw::put(y, t, first ? 1 : 2);\n");
+    p.kernel.counters = Expr(1);
+    std::string& text = p.kernel.text;
+    text.replace(text.find("> y)"), 4, "> y, tw::Out<u32> counters)");
+    return {p};
+}
+
 inline std::vector<Probe> all_probes() {
     std::vector<Probe> out;
-    for (auto list : {scalar_probes, copy_probes, box_probes, warp_probes, group_probes})
+    for (auto list : {scalar_probes, copy_probes, box_probes, warp_probes, group_probes, counter_probes})
         for (Probe& p : list()) out.push_back(std::move(p));
     return out;
 }

@@ -57,6 +57,17 @@ Run asynchronous(const std::string& name) {
     // Which accesses a fence orders is the lockstep executor's check.
     if (name == "fence.mbarrier_init.release.cluster" || name == "fence.proxy.async.shared::cta")
         return [](PtxMachine&, PtxThread&) {};
+    if (name == "fence.acq_rel.gpu") return [](PtxMachine&, PtxThread&) {};
+    if (name == "atom.acq_rel.gpu.global.inc.u32")  // behind the last number comes 0
+        return [](PtxMachine& m, PtxThread& t) {
+            const PtxCall& c = *t.call;
+            unsigned char* place = m.global(address(c, 1, 'l'), 4, 4);
+            uint32_t before = 0;
+            std::memcpy(&before, place, 4);
+            const uint32_t behind = before >= c.get(c.operand(2), 'r') ? 0 : before + 1;
+            std::memcpy(place, &behind, 4);
+            c.set(c.operand(0), 'r', before);
+        };
     return {};
 }
 

@@ -112,6 +112,9 @@ const std::vector<Fault> kFaults = {
     {"an operand of a wrong class", "\"r\"(at), \"l\"(from)", "\"l\"(at), \"r\"(1)", "copy_8"},
     {"an operand that does not exist", "TW_GROUP(8, 4, 5, 6, 7, 8, 9)", "TW_GROUP(8, 4, 5, 6, 9, 8, 9)", "f16_8"},
     {"an unknown instruction", "ex2.approx.ftz.f32", "ex2.approx.f64", "exp_near"},
+    {"a counter with one block more", "static_cast<unsigned>(parts - 1)", "static_cast<unsigned>(parts)",
+     "last_to_arrive"},
+    {"a block that is never the last", "before == last", "before != last", "last_to_arrive"},
     {"every warp's first thread in place of one", "== 0 && one != 0", ">= 0 && one != 0", "elected"},
 };
 
@@ -158,6 +161,12 @@ std::vector<LockstepCase> generated_cases() {
                 p.step = 64;
                 whole(fmt::format("{} of a warpgroup, {}, {}", unit, swizzled, turned), matrix_product(p));
             }
+    }
+    for (const bool group : {false, true}) {
+        MatrixProduct p = {"128", "64", "328", "f16", "f16"};
+        p.group = p.swizzled = group;
+        p.split = "64";
+        whole(fmt::format("parts of sums, {}", group), matrix_product(p));
     }
     for (const bool group : {false, true}) {
         const TileProgram p = matrix_attention("f16", "f16", 1, 128, 96, 64, 64, 64, 32, 2, group);
