@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -203,6 +204,7 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
     std::vector<TileProgram> out;
     if (stages.primitives.size() != 1) return out;
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
+    std::vector<std::pair<double, TileProgram>> of_rows = gpu_row_schedules(stages, target);
     const auto found = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], precision);
     GpuProduct group = found.value_or(GpuProduct());
     group.group = true;
@@ -240,13 +242,20 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
     }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
+    auto row = of_rows.begin();
+    const auto rows_below = [&](double seconds) {
+        for (; row != of_rows.end() && row->first <= seconds && out.size() < most; ++row)
+            out.push_back(std::move(row->second));
+    };
     for (const auto& [seconds, p, tiles, together] : ranked) {
+        rows_below(seconds);
         if (out.size() == most) break;
         TileProgram t = product_tree(stages, *p, tiles, together);
         if (!verify(t).empty()) continue;
         const auto bytes = shared_bytes(t);
         if (bytes && *bytes <= target.gpu->block_shared_bytes) out.push_back(std::move(t));
     }
+    rows_below(std::numeric_limits<double>::infinity());
     return out;
 }
 

@@ -87,6 +87,10 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& pr
 /// its contiguous dimension, and instructions read rows that lie side by side: w of x[h, w, c] with rows h.
 std::set<size_t> axes_inside_rows(const TensorExpr& e, const GpuProduct& product);
 
+/// Schedules of a product of at most eight rows, a stage of its own, ascending by their estimates in seconds
+/// (gpu_rows.cpp). Empty where its operands do not lie side by side along columns or the sum.
+std::vector<std::pair<double, TileProgram>> gpu_row_schedules(const Program& stages, const Target& target);
+
 /// How a block computes its tile of a product.
 struct GpuTiles {
     int64_t rows = 64, columns = 64, sum = 32;  ///< of a block; `sum`: of a step
