@@ -264,14 +264,7 @@ std::vector<bool> Block::zero_behind(PrimitiveId stage, size_t access) const {
         return load.second->stage == stage && load.second->access == access && load.second->padding == Padding::Local;
     });
     if (!local || a.fill != 0) return out;
-    for (size_t k = 0; k < e.extents.size(); ++k)
-        for (size_t d = 0; d < a.index.size(); ++d) {
-            const auto linear = linear_in(a.index[d], {VarKind::Axis, static_cast<uint32_t>(k)});
-            if (!linear || !linear->coefficient.is_constant() || linear->coefficient.constant() < 1) continue;
-            const Expr behind = linear->coefficient * e.extents[k] + linear->rest;  // the first point behind the end
-            if (prove_nonnegative(simplify(behind - p_.stages.values[a.value].shape[d], e.ranges()), e.ranges()))
-                out[k] = true;
-        }
+    for (size_t k = 0; k < e.extents.size(); ++k) out[k] = leaves_tensor_behind(p_.stages, e, a, k);
     return out;
 }
 

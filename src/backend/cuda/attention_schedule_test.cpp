@@ -92,6 +92,66 @@ TEST(AttentionSchedule, TakesWholeInstructionsBeyondTheEndOfAnAxis) {
     expect_right(cases);
 }
 
+/// Queries, keys and values are columns of one tensor of `width` numbers a head, as one product makes them. `keys`
+/// tokens in each of two examples, of which rows follow each other. Two heads of keys, each for `shared` of queries.
+Program packed(int64_t keys, int64_t width, int64_t shared = 1) {
+    return parse_program(fmt::format(
+        R"TW(program packed {{
+  input x: f16[{rows}, {all}]
+  c: f32[2, {h}, {n}, {n}] = [2, {h}, {n}, {n}] sum(i4 < {w}) mul(@0, @1) then mul(acc, 0.5) where @0 = x[{n}*i0 + i2, {w}*i1 + i4], @1 = x[{n}*i0 + i3, {w}*(i1 // {g}) + i4 + {k}]
+  r: f32[2, {h}, {n}, 1] = [2, {h}, {n}] -> [i0, i1, i2, 0] max(i3 < {n}) @0 where @0 = c[i0, i1, i2, i3]
+  p: f32[2, {h}, {n}, {n}] = [2, {h}, {n}, {n}] exp(sub(@0, @1)) where @0 = c[i0, i1, i2, i3], @1 = r[i0, i1, i2, 0]
+  s: f32[2, {h}, {n}, 1] = [2, {h}, {n}] -> [i0, i1, i2, 0] sum(i3 < {n}) @0 where @0 = p[i0, i1, i2, i3]
+  w: f16[2, {h}, {n}, {n}] = [2, {h}, {n}, {n}] div(@0, @1) where @0 = p[i0, i1, i2, i3], @1 = s[i0, i1, i2, 0]
+  e: f16[{rows}, {k}] = [2, {n}, {h}, {w}] -> [{n}*i0 + i1, {w}*i2 + i3] sum(i4 < {n}) mul(@0, @1) where @0 = w[i0, i2, i1, i4], @1 = x[{n}*i0 + i4, {w}*(i2 // {g}) + i3 + {v}]
+  output e
+}})TW",
+        fmt::arg("n", keys), fmt::arg("w", width), fmt::arg("g", shared), fmt::arg("h", 2 * shared),
+        fmt::arg("rows", 2 * keys), fmt::arg("k", 2 * shared * width), fmt::arg("v", 2 * (shared + 1) * width),
+        fmt::arg("all", 2 * (shared + 2) * width)));
+}
+
+TEST(AttentionSchedule, ReadsHeadsThatLieSideBySide) {
+    std::vector<LockstepCase> cases;
+    for (const auto& [keys, width] : std::vector<std::pair<int64_t, int64_t>>{{128, 64}, {64, 80}, {192, 32}}) {
+        auto t = chain_schedule(packed(keys, width), Precision::F16);
+        ASSERT_TRUE(t);
+        EXPECT_THAT(print(*t), HasSubstr("matrix f16 group")) << keys << " keys, " << width << " wide";
+        cases.push_back(sixteenths(fmt::format("{} keys, {} wide", keys, width), std::move(*t), 4e-3));
+    }
+    expect_right(cases);
+}
+
+TEST(AttentionSchedule, ReadsNoOtherExampleBehindTheEndOfASum) {
+    // Behind the last key of an example are those of the next one. (Behind the last one lies nothing.)
+    std::vector<LockstepCase> cases;
+    for (const int64_t keys : {int64_t{77}, int64_t{197}}) {
+        auto t = chain_schedule(packed(keys, 64), Precision::F16);
+        ASSERT_TRUE(t);
+        EXPECT_THAT(print(*t), AllOf(HasSubstr("matrix f16"), Not(HasSubstr("group")))) << keys;
+        cases.push_back(sixteenths(fmt::format("{} keys", keys), std::move(*t), 4e-3));
+    }
+    expect_right(cases);
+}
+
+TEST(AttentionSchedule, GivesEachHeadThatSharesKeysABlockOfItsOwn) {
+    auto t = chain_schedule(packed(128, 64, 2), Precision::F16);
+    ASSERT_TRUE(t);
+    EXPECT_THAT(print(*t), HasSubstr("matrix f16 group"));
+    expect_right({sixteenths("two heads share keys", std::move(*t), 4e-3)});
+}
+
+TEST(AttentionSchedule, TakesHeadsOfAnyWholeNumberOfInstructions) {
+    std::vector<LockstepCase> cases;
+    for (const int64_t width : {int64_t{80}, int64_t{96}, int64_t{48}}) {
+        auto t = chain_schedule(stored(chain::attention(2, 128, 128, width, width), DType::F16), Precision::F16);
+        ASSERT_TRUE(t);
+        EXPECT_THAT(print(*t), HasSubstr("matrix f16 group")) << width;
+        cases.push_back(sixteenths(fmt::format("{} wide", width), std::move(*t), 4e-3));
+    }
+    expect_right(cases);
+}
+
 // --- steps that are left out
 
 /// Loops of the program and the conditions under which their points count.

@@ -65,6 +65,17 @@ bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, siz
     return moves[node.index()];
 }
 
+bool leaves_tensor_behind(const Program& program, const TensorExpr& e, const Access& access, size_t axis) {
+    for (size_t d = 0; d < access.index.size(); ++d) {
+        const auto linear = linear_in(access.index[d], {VarKind::Axis, static_cast<uint32_t>(axis)});
+        if (!linear || !linear->coefficient.is_constant() || linear->coefficient.constant() < 1) continue;
+        const Expr behind = linear->coefficient * e.extents[axis] + linear->rest;  // the first point behind the end
+        if (prove_nonnegative(simplify(behind - program.values[access.value].shape[d], e.ranges()), e.ranges()))
+            return true;
+    }
+    return false;
+}
+
 Expr strided_offset(std::span<const Expr> index, std::span<const Expr> strides) {
     Expr offset = 0;
     for (size_t d = 0; d < index.size(); ++d) offset += index[d] * strides[d];

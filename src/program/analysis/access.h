@@ -33,6 +33,10 @@ bool moves_along(const TensorExpr& e, const Access& access, size_t axis);
 /// differ only along `axis`.
 bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, size_t axis);
 
+/// Whether every point behind the end of `axis` lies behind the end of the tensor.
+///     x[i0, i1] of x: [h, w], extents [h, w]: both axes;  x[64*i0 + i1] with 64 points of i1: i0 alone
+bool leaves_tensor_behind(const Program& program, const TensorExpr& e, const Access& access, size_t axis);
+
 /// The offset in elements of an index into a tensor with these strides, one for each dimension of the index.
 ///     [i0, i1], [56, 1]  ->  56*i0 + i1
 Expr strided_offset(std::span<const Expr> index, std::span<const Expr> strides);

@@ -29,10 +29,14 @@ class Search {
           models_(ways.costs->models_of(c.stages)),
           space_(make_space(c)),
           bytes_(c) {
-        for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
+        for (size_t i = 0; i < c.tiled.size(); ++i) {
             if (c.reduced[c.tiled[i]]) continue;
             // A few parts of a sum, or batch items that share an operand: each may be a task.
             if (!c.open[c.tiled[i]] && c.extents[c.tiled[i]] <= kFewRows) space_.sizes[i].push_back(1);
+            if (ways.row_unit == 0) {
+                tidy(space_.sizes[i]);
+                continue;
+            }
             for (const int64_t tiles : {1, 2, 3, 4, 6, 8})
                 if (c.open[c.tiled[i]] || tiles * ways.row_unit < c.extents[c.tiled[i]])
                     space_.sizes[i].push_back(tiles * ways.row_unit);

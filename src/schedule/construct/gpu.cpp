@@ -25,7 +25,8 @@ class GpuStates : public StateModel {
         : expr_(*stages.primitives[PrimitiveId(0)].expr()),
           product_(product),
           target_(target),
-          nest_(stages, product) {}
+          nest_(stages, product),
+          whole_steps_(product && product->group && !zeros_behind_sum(stages, expr_, *product)) {}
 
     const GpuNest& nest() const { return nest_; }
 
@@ -84,6 +85,7 @@ class GpuStates : public StateModel {
         // The model chooses the pipeline depth. Every further step in flight takes the same amount of shared memory
         // again.
         out.seconds = 1e300;
+        if (whole_steps_ && p.stage.extents[product_->sum] % tiles[1][product_->sum] != 0) return out;
         const int64_t bytes = nest_.copy_bytes(tiles[1]);
         for (int ahead = 1; ahead <= kMostAhead; ++ahead) {
             if (ahead > 1 && (bytes == 0 || ahead * bytes > target_.block_shared_bytes || ahead > steps(p, tiles)))
@@ -166,6 +168,7 @@ class GpuStates : public StateModel {
     std::optional<GpuProduct> product_;
     GpuTarget target_;
     GpuNest nest_;
+    bool whole_steps_;  ///< steps must divide the sum
 };
 
 constexpr int64_t kGroupSum = 32;  ///< points of the sum in a warpgroup's step, at least
@@ -188,7 +191,8 @@ std::optional<Problem> make_gpu_problem(const Program& stages, const Target& tar
         if (!product) return std::nullopt;
         product->group = true;
         if (!fits_group(stages, e, *product, gpu) || guess(e.extents[product->sum]) < kGroupSum ||
-            guess(e.extents[product->columns]) < kMatrixColumns)
+            guess(e.extents[product->columns]) < kMatrixColumns ||
+            (guess(e.extents[product->sum]) % kGroupSum != 0 && !zeros_behind_sum(stages, e, *product)))
             return std::nullopt;
     }
     const auto states = std::make_shared<const GpuStates>(stages, product, gpu);

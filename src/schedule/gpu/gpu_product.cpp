@@ -3,10 +3,12 @@
 
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
+#include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "schedule/default_schedule.h"
 #include "schedule/gpu/gpu_nest.h"
 #include "schedule/gpu/gpu_schedule.h"
+#include "tile/gpu_index.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
 
@@ -164,13 +166,35 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p,
                 }
             if (in != 1) return false;
         }
-        // The contiguous 16 bytes are along the reduction or, for halves, across it. No other axis may shift them.
+        // The contiguous 16 bytes are along the reduction or, for halves, across it. What is added there shifts them by
+        // whole units of 16 bytes: a head of a row that has all heads.
         const Expr last = a.index.back();
-        const bool along = last == axis(p.sum), beside = last == axis(across);
-        if (!along && !beside) return false;
+        const auto unit = 16 / static_cast<int64_t>(byte_size(value.dtype));
+        const std::vector<Var> shifts = variables(last);
+        const auto whole_units_from = [&](size_t axis) {
+            const auto linear = linear_in(last, {VarKind::Axis, static_cast<uint32_t>(axis)});
+            return linear && linear->coefficient.is_constant(1) &&
+                   gpu::IndexVariables::multiple(linear->rest) % unit == 0 &&
+                   std::all_of(shifts.begin(), shifts.end(), [&](Var v) {
+                       const auto by = linear_in(last, v);
+                       return v.kind != VarKind::Load && by && by->coefficient.is_constant();
+                   });
+        };
+        if (!whole_units_from(across) && !whole_units_from(p.sum)) return false;
     }
     for (const size_t a : axes_inside_rows(e, p))
         if (a >= e.spatial) return false;
+    return true;
+}
+
+bool zeros_behind_sum(const Program& stages, const TensorExpr& e, const GpuProduct& p) {
+    const auto factors = matrix_factors(e, {*p.matrix, p.rows, p.columns, p.sum, MatrixForm::Group});
+    if (!factors) return false;
+    for (const ScalarId factor : {factors->left, factors->right}) {
+        const ScalarNode& n = e.body[factor];
+        if (n.op != ScalarOp::Access || stages.producers()[e.accesses[n.slot].value]) continue;  // in registers
+        if (!leaves_tensor_behind(stages, e, e.accesses[n.slot], p.sum)) return false;
+    }
     return true;
 }
 
@@ -181,10 +205,12 @@ std::set<size_t> axes_inside_rows(const TensorExpr& e, const GpuProduct& p) {
     for (const auto& [factor, across] : {std::pair(factors->left, p.rows), std::pair(factors->right, p.columns)}) {
         if (e.body[factor].op != ScalarOp::Access) continue;
         const std::vector<Expr>& index = e.accesses[e.body[factor].slot].index;
-        for (size_t d = index.size() - 1; d-- > 0;) {
-            if (index_uses({&index[d], 1}, across) || index_uses({&index[d], 1}, p.sum)) break;
+        for (size_t d = index.size(); d-- > 0;) {
+            if (d + 1 < index.size() && (index_uses({&index[d], 1}, across) || index_uses({&index[d], 1}, p.sum)))
+                break;
             for (size_t a = 0; a < e.extents.size(); ++a)
-                if (!e.extents[a].is_constant(1) && index_uses({&index[d], 1}, a)) out.insert(a);
+                if (a != across && a != p.sum && !e.extents[a].is_constant(1) && index_uses({&index[d], 1}, a))
+                    out.insert(a);
         }
     }
     return out;

@@ -223,7 +223,9 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
         const int64_t rows = extents[p->rows], columns = extents[p->columns], sum = extents[p->sum];
         const bool closed = e.extents[p->rows].is_constant() && e.extents[p->columns].is_constant();
         const bool splits = std::all_of(e.extents.begin(), e.extents.end(), [](Expr n) { return n.is_constant(); });
+        const bool whole_steps = p->group && !zeros_behind_sum(stages, e, *p);
         for (const GpuTiles& t : p->group ? group_candidates(rows, columns, sum) : candidates(*p, rows, columns, sum)) {
+            if (whole_steps && sum % t.sum != 0) continue;
             std::vector<int64_t> tile(e.extents.size(), 1);
             for (size_t a = e.spatial; a < tile.size(); ++a) tile[a] = extents[a];
             tile[p->rows] = t.rows;
@@ -402,6 +404,10 @@ class Retarget {
             constexpr int64_t kMostColumns = 256;
             if (!whole(p->rows, kGroupRows) || !whole(p->columns, 8) || !whole(p->sum, matrix_sum(*p->matrix)) ||
                 e.extents[p->columns].constant() > kMostColumns)
+                return false;
+            const TensorExpr& all = *t_.stages.primitives[s].expr();
+            if (all.extents[p->sum].constant() % e.extents[p->sum].constant() != 0 &&
+                !zeros_behind_sum(t_.stages, all, *p))
                 return false;
             tiles.sum = e.extents[p->sum].constant();
             tiles.warp_rows = kGroupRows;

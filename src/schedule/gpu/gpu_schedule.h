@@ -79,12 +79,17 @@ struct GpuProduct {
 /// share.
 std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision);
 /// Whether warpgroup instructions can read the operands as Loads store them: tensors of the instruction's type, with
-/// rows, columns and the sum each alone in one dimension, and at least the rows of one instruction and the sum of two.
+/// rows, columns and the sum each in one dimension, the contiguous one shifted by whole units of 16 bytes alone, and at
+/// least the rows of one instruction and the sum of two.
 /// `left_in_registers`: the left operand may be any f16 or bf16 value that the threads have in registers.
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target,
                 bool left_in_registers = false);
+/// Whether both operands are read as zeros behind the end of the sum, since the tensors end there. Warpgroup
+/// instructions read whole steps: without these zeros, steps must divide the sum.
+bool zeros_behind_sum(const Program& stages, const TensorExpr& e, const GpuProduct& product);
 /// The axes along which a tile of a warpgroup's product has one point, since an operand has them between its rows and
-/// its contiguous dimension, and instructions read rows that lie side by side: w of x[h, w, c] with rows h.
+/// its contiguous dimension, or in that one, and instructions read rows that lie side by side: w of x[h, w, c] with
+/// rows h; the heads of x[rows, 64*head + c].
 std::set<size_t> axes_inside_rows(const TensorExpr& e, const GpuProduct& product);
 
 /// Schedules of a product of at most eight rows, a stage of its own, ascending by their estimates in seconds
