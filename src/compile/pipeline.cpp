@@ -42,6 +42,7 @@
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
+#include "program/transform/index_masks.h"
 #include "program/transform/integer_products.h"
 #include "program/transform/merge_scales.h"
 #include "program/transform/quantised_weights.h"
@@ -379,6 +380,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
         s.program = merge_common_subexpressions(fold_constants(std::move(s.program), o.rewrite->rules.folding));
         check_limits(s.program);
     });
+    pass({"index_masks", "constant triangles become comparisons", gpu}, [&] { s.program = index_masks(s.program); });
     pass({"guard_winograd", "inputs for which Winograd's convolutions are inexact run the program without them",
           rewrites && c.numerics == Numerics::Default},
          [&] { guard_winograd(s, o); });
@@ -406,9 +408,8 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { narrow_operands(u, s.planning, &s.precision); }));
     pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts},
          each([&s](Unit& u) { choose_layouts(u, s.planning.scheduling.target); }));
-    pass(
-        {"tune_layouts", "layouts are chosen together with loops (ALT; --layouts joint)", layouts && how.joint && !gpu},
-        each([&s, &how](Unit& u) { tune_layouts(s, u, *how.joint); }));
+    pass({"tune_layouts", "layouts are chosen with loops (ALT; --layouts joint)", layouts && how.joint && !gpu},
+         each([&s, &how](Unit& u) { tune_layouts(s, u, *how.joint); }));
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
          each([&s, precision](Unit& u) { apply_layouts(u, s.planning.scheduling.target, precision); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
@@ -510,10 +511,9 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     complete_precision(options.compile, model);
     if (model.external_data) options.strict = nullptr;  // its weights' files may change
     const bool narrow = options.compile.precision == Precision::BF16 || options.compile.precision == Precision::F16;
-    if (narrow && options.compile.orchestrator == Orchestrator::Optimal)
-        throw OptionError(
-            "optimal orchestration selects kernels in f32",
-            fmt::format("choose precision {} or optimal orchestration", to_string(options.compile.precision)));
+    if (narrow && options.compile.orchestrator == Orchestrator::Optimal && !options.compile.gpu)
+        throw OptionError("optimal orchestration selects a CPU's kernels in f32",
+                          "choose precision f32 or greedy orchestration");
     if (options.compile.kv_cache && options.compile.gpu)
         throw OptionError("sessions on a GPU have no KV cache", "compile for a GPU without a KV cache");
     if (options.rewrite && evaluated_as_planned(options.compile)) {

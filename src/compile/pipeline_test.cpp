@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "base/option_error.h"
 #include "compile/unit.h"
 #include "model/plan_program.h"
 #include "ops/rule_test.h"
@@ -189,7 +190,6 @@ TEST(Pipeline, HasItsOptionsForGpusAsForCpus) {
         for (const Precision precision : {Precision::F32, Precision::TF32, Precision::F16, Precision::BF16})
             for (const Orchestrator how : {Orchestrator::Greedy, Orchestrator::Optimal}) {
                 const bool narrow = precision == Precision::F16 || precision == Precision::BF16;
-                if (narrow && how == Orchestrator::Optimal) continue;  // refused, on CPUs as well
                 SCOPED_TRACE(fmt::format("{} {}", m.name, to_string(precision)));
                 PipelineOptions o;
                 o.passes.verify_each = true;
@@ -210,6 +210,13 @@ TEST(Pipeline, HasItsOptionsForGpusAsForCpus) {
                 // The scores are large; bf16 has three bits less than f16.
                 EXPECT_LE(error_by_tiles(c), precision == Precision::BF16 ? 0.24 : narrow ? 3e-2 : 1e-4);
             }
+}
+
+TEST(Pipeline, SelectsKernelsOfACpuInF32) {
+    PipelineOptions o = on_two_threads();
+    o.compile.precision = Precision::BF16;
+    o.compile.orchestrator = Orchestrator::Optimal;
+    EXPECT_THROW(compile_model(attention(), o), OptionError);
 }
 
 TEST(Pipeline, SkippingAPassLeavesOutWhatItDoes) {

@@ -16,6 +16,7 @@
 #include "compile/random_inputs.h"
 #include "model/session.h"
 #include "orchestrate/bf16_terms.h"
+#include "orchestrate/fuse.h"
 #include "orchestrate/precision.h"
 #include "orchestrate/schedules.h"
 #include "program/transform/dead_code.h"
@@ -284,8 +285,21 @@ void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionCh
         return;
     }
     NarrowedOperands narrowed;
-    unit.grouped.program = tilewright::narrow_operands(std::move(unit.grouped.program), how.target, how.precision,
-                                                       &narrowed, planning.f32_products);
+    const auto narrow = [&](Program p) {
+        return tilewright::narrow_operands(std::move(p), how.target, how.precision, &narrowed, planning.f32_products);
+    };
+    if (unit.selects) {  // selection and greedy orchestration begin with one program
+        const size_t values = unit.source.values.size();
+        unit.source = narrow(std::move(unit.source));
+        // As without selection, copies are not fused with what reads them: matrix instructions read what is in memory.
+        FusionLimits limits = unit.limits;
+        limits.may_share = [values, given = limits.may_share](const Primitive& a, const Primitive& b) {
+            return a.outputs[0].index() < values && b.outputs[0].index() < values && (!given || given(a, b));
+        };
+        unit.grouped.program = fuse_greedily(unit.source, limits);
+    } else {
+        unit.grouped.program = narrow(std::move(unit.grouped.program));
+    }
     if (report == nullptr) return;
     report->available = how.target.gpu || how.target.bf16_products();
     const std::vector<SourceNode>& nodes = unit.grouped.program.nodes;

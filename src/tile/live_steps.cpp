@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "program/analysis/masks.h"
 #include "program/scalar_ops.h"
 
 namespace tilewright {
@@ -100,9 +101,6 @@ class Analysis {
         const bool vanishes = f != nullptr && f->reference(-std::numeric_limits<double>::infinity()) == 0;
         return vanishes && of(n.a) == Meaning::Lowest ? Meaning::Zero : Meaning::Any;
     }
-    static bool is_mask(const ScalarNode& n) {
-        return n.op == ScalarOp::Const && is_float(n.dtype) && n.value <= kMasked;
-    }
     /// A product with a positive constant that leaves a mask a mask.
     static bool scaled(const ScalarBody& body, const ScalarNode& n) {
         const auto plain = [&](ScalarId k) {
@@ -169,16 +167,9 @@ class Analysis {
             add_condition(s, body, n.a, true);
             return add_condition(s, body, n.b, true);
         }
-        if (!is_comparison(n.op)) return;
-        const auto a = number(body, n.a), b = number(body, n.b);
-        if (!a || !b) return;
-        const bool less = n.op == ScalarOp::Lt || n.op == ScalarOp::Le,
-                   strict = n.op == ScalarOp::Lt || n.op == ScalarOp::Gt;
-        if (!less && !strict && n.op != ScalarOp::Ge) return;  // equal, not equal
-        Expr keep = less ? *b - *a : *a - *b;
-        if (strict) keep = keep - 1;
-        if (negated) keep = -keep - 1;
-        const Expr here = in_kernel(s, keep);
+        const auto keep = index_condition(body, at, negated);
+        if (!keep) return;
+        const Expr here = in_kernel(s, *keep);
         const auto along = linear_in(here, {VarKind::Axis, static_cast<uint32_t>(axis_)});
         if (!along || !(along->coefficient.is_constant(1) || along->coefficient.is_constant(-1))) return;
         for (const Var v : variables(here)) {
@@ -187,18 +178,6 @@ class Analysis {
             if (v.kind == VarKind::Axis && !linear->coefficient.is_constant()) return;
         }
         keep_.push_back(here);
-    }
-
-    /// An integer that indices alone decide.
-    static std::optional<Expr> number(const ScalarBody& body, ScalarId at) {
-        const ScalarNode& n = body[at];
-        if (n.op == ScalarOp::Index) return n.index;
-        if (n.op == ScalarOp::Const && !is_float(n.dtype)) return Expr(n.int_value);
-        if (n.op == ScalarOp::Cast && (n.dtype == DType::I64 || n.dtype == DType::I32)) return number(body, n.a);
-        if (n.op != ScalarOp::Add && n.op != ScalarOp::Sub) return std::nullopt;
-        const auto a = number(body, n.a), b = number(body, n.b);
-        if (!a || !b) return std::nullopt;
-        return n.op == ScalarOp::Add ? *a + *b : *a - *b;
     }
 
     const TileProgram& p_;

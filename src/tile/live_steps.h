@@ -15,10 +15,6 @@
 
 namespace tilewright {
 
-/// Numbers from here on down are masks: a row's maximum of unmasked scores is assumed to be larger by more than the
-/// exponents of f32 span.
-inline constexpr double kMasked = -0x1p100;
-
 /// The conditions, over the kernel's axes, of which each must be >= 0 at points of the loop that count. They move by
 /// one along the loop's axis. Nothing where a step may change a result whatever the conditions are.
 ///     m - n                    causal
