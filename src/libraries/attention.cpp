@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "program/analysis/contraction.h"
+#include "program/analysis/masks.h"
 #include "schedule/default_schedule.h"
 
 namespace tilewright {
@@ -115,11 +116,21 @@ class AttentionRecognition {
         const Access &a = e.accesses[*c->factors[0].slot], &b = e.accesses[*c->factors[1].slot];
         return a.valid.empty() && b.valid.empty() ? std::optional(std::pair(a, b)) : std::nullopt;
     }
+    /// Whether the access is at these axes, but for dimensions of one point.
     static bool is_index(const Access& a, const std::vector<size_t>& axes) {
-        for (size_t d = 0; d < a.index.size(); ++d)
-            if (!(d < axes.size() && axes[d] != kNone ? a.index[d] == axis(axes[d]) : a.index[d].is_constant(0)))
-                return false;
-        return a.index.size() >= axes.size() - (axes.back() == kNone ? 1 : 0);
+        size_t at = 0;
+        for (const Expr& i : a.index) {
+            if (i.is_constant(0)) continue;
+            while (at < axes.size() && axes[at] == kNone) ++at;
+            if (at == axes.size() || !(i == axis(axes[at]))) return false;
+            ++at;
+        }
+        while (at < axes.size() && axes[at] == kNone) ++at;
+        return at == axes.size();
+    }
+    /// Whether the result has the expression's axes as its dimensions, but for dimensions of one point.
+    static bool in_order(const TensorExpr& e) {
+        return is_index(Access{{}, result_index(e), {}, 0}, first_axes(e.spatial));
     }
     /// `rows`, then `last`; kNone stands for a dimension of one point.
     static std::vector<size_t> with(std::vector<size_t> rows, size_t last) {
@@ -157,7 +168,7 @@ class AttentionRecognition {
                 last->reducer == Reducer::None ? plain_access(last->body, last->body.root()) : std::nullopt) {
             const Access& sum = last->accesses[*rounded];
             product_ = producer(sum.value);
-            if (product_ == nullptr || !product_->output_index.empty() || !sum.valid.empty() ||
+            if (product_ == nullptr || !in_order(*product_) || !sum.valid.empty() ||
                 !is_index(sum, first_axes(last->spatial)))
                 return false;
         } else if (last->reducer == Reducer::None) {
@@ -165,7 +176,7 @@ class AttentionRecognition {
             if (!divided || !is_index(divided->first, first_axes(last->spatial))) return false;
             product_ = producer(divided->first.value);
             sums = divided->second;
-            if (product_ == nullptr || !product_->output_index.empty()) return false;
+            if (product_ == nullptr || !in_order(*product_)) return false;
         }
         if (product_->spatial + 1 != product_->extents.size()) return false;
         if (!product_->epilogue.empty() && !plain_epilogue(*product_)) return false;
@@ -177,8 +188,9 @@ class AttentionRecognition {
             // The product's axis for each row axis of the left factor.
             rows_.clear();
             bool plain = true;
-            for (size_t d = 0; d < left.index.size(); ++d) {
-                const auto v = left.index[d].as_var();
+            for (const Expr& i : left.index) {
+                if (i.is_constant(0)) continue;
+                const auto v = i.as_var();
                 plain = plain && v && v->kind == VarKind::Axis;
                 if (plain) rows_.push_back(v->id);
             }
@@ -190,7 +202,7 @@ class AttentionRecognition {
             if (sums) return is_index(*sums, with(rows_, kNone)) && softmax(exponentials, sums->value);
             const TensorExpr& e = *producer(left.value);
             const auto divided = operands(e, e.body, e.body.root(), ScalarOp::Div);
-            if (e.reducer != Reducer::None || !e.output_index.empty() || !divided ||
+            if (e.reducer != Reducer::None || !in_order(e) || !divided ||
                 !is_index(divided->first, first_axes(e.spatial)) ||
                 !is_index(divided->second, with(first_axes(e.spatial - 1), kNone)))
                 return false;
@@ -206,7 +218,7 @@ class AttentionRecognition {
 
     bool softmax(ValueId exponentials, ValueId sums) {
         const TensorExpr* e = producer(exponentials);
-        if (e == nullptr || e->reducer != Reducer::None || !e->output_index.empty() ||
+        if (e == nullptr || e->reducer != Reducer::None || !in_order(*e) ||
             !is_row_statistic(sums, Reducer::Sum, exponentials))
             return false;
         ScalarId at = e->body.root();
@@ -218,10 +230,10 @@ class AttentionRecognition {
             !is_row_statistic(shifted->second.value, Reducer::Max, shifted->first.value))
             return false;
         scores_ = producer(shifted->first.value);
-        return scores_ != nullptr && scores_->output_index.empty() && scores_->spatial == rows_.size() + 1;
+        return scores_ != nullptr && in_order(*scores_) && scores_->spatial == rows_.size() + 1;
     }
 
-    /// scale * (queries keys^T) + mask.
+    /// select(conditions, scale * (queries keys^T) + mask, masked).
     bool scores() {
         const TensorExpr& e = *scores_;
         if (e.spatial + 1 != e.extents.size()) return false;
@@ -252,6 +264,12 @@ class AttentionRecognition {
                 return scaled(e, constant(n.a) ? n.b : n.a);
             case ScalarOp::Add: {
                 if (mask_ || factor_seen_) return false;  // the scale does not apply to the mask
+                for (const auto& [x, y] : {std::pair(n.a, n.b), std::pair(n.b, n.a)}) {
+                    const ScalarNode& added = e.epilogue[y];  // select(condition, 0, -inf)
+                    if (added.op == ScalarOp::Select && e.epilogue[added.b].op == ScalarOp::Const &&
+                        e.epilogue[added.b].value == 0 && is_mask(e.epilogue[added.c]))
+                        return condition(e, added.a, false, e.epilogue[added.c].value) && scaled(e, x);
+                }
                 const auto a = plain_access(e.epilogue, n.a), b = plain_access(e.epilogue, n.b);
                 if (a.has_value() == b.has_value()) return false;
                 const Access& mask = e.accesses[a ? *a : *b];
@@ -259,9 +277,46 @@ class AttentionRecognition {
                 mask_ = resolved(mask);
                 return producer(mask_->value) == nullptr && scaled(e, a ? n.b : n.a);
             }
+            case ScalarOp::Select: {
+                if (mask_ || factor_seen_) return false;  // the condition is of the masked scores
+                const bool otherwise = constant(n.c);
+                if (!otherwise && !constant(n.b)) return false;
+                return condition(e, n.a, !otherwise, e.epilogue[otherwise ? n.c : n.b].value) &&
+                       scaled(e, otherwise ? n.b : n.c);
+            }
             default:
                 return false;
         }
+    }
+
+    /// Takes the condition that the node holds, of a tensor, or column <= row + diagonal; elsewhere scores are
+    /// `masked`.
+    bool condition(const TensorExpr& e, ScalarId at, bool negated, double masked) {
+        if ((selected_ || diagonal_) && masked != masked_) return false;
+        masked_ = masked;
+        const ScalarNode& n = e.epilogue[at];
+        if (n.op == ScalarOp::BitNot) return condition(e, n.a, !negated, masked);
+        if (n.op == (negated ? ScalarOp::BitOr : ScalarOp::BitAnd))
+            return condition(e, n.a, negated, masked) && condition(e, n.b, negated, masked);
+        if (n.op == ScalarOp::Access) {
+            const Access& mask = e.accesses[n.slot];
+            if (selected_ || negated || !mask.valid.empty() || stages_.values[mask.value].dtype != DType::Bool)
+                return false;
+            selected_ = resolved(mask);
+            return producer(selected_->value) == nullptr;
+        }
+        const auto keep = index_condition(e.epilogue, at, negated);
+        if (!keep || diagonal_) return false;
+        const auto column = linear_in(*keep, {VarKind::Axis, static_cast<uint32_t>(e.spatial - 1)});
+        if (!column || !column->coefficient.is_constant(-1)) return false;
+        for (size_t a = 0; a + 1 < e.spatial; ++a) {
+            const auto row = linear_in(column->rest, {VarKind::Axis, static_cast<uint32_t>(a)});
+            if (!row || !row->coefficient.is_constant(1) || !row->rest.is_constant()) continue;
+            diagonal_row_ = a;
+            diagonal_ = row->rest.constant();
+            return true;
+        }
+        return false;
     }
 
     std::optional<LibraryAttention> assembled() const {
@@ -273,18 +328,24 @@ class AttentionRecognition {
         const auto v = strides_of(stages_, *product_, values_.value, values_.index);
         const auto o = strides_of(stages_, *written_, stages_.outputs[0], result_index(*written_));
         if (!q || !k || !v || !o) return std::nullopt;
-        std::optional<AxisStrides> m;
+        std::optional<AxisStrides> m, c;
         if (mask_) {
             m = strides_of(stages_, s, mask_->value, mask_->index);
             if (!m) return std::nullopt;
         }
-        enum : size_t { kQueries, kKeys, kValues, kResult, kMask, kTensors };
+        if (selected_) {
+            c = strides_of(stages_, s, selected_->value, selected_->index);
+            if (!c) return std::nullopt;
+        }
+        enum : size_t { kQueries, kKeys, kValues, kResult, kMask, kSelected, kTensors };
         std::vector<LibraryAxis> batch, rows;
         for (size_t a = 0; a < columns; ++a) {
             if (s.extents[a].is_constant(1)) continue;
             const LibraryAxis x{s.extents[a].constant(),
-                                {(*q)[a], (*k)[a], (*v)[rows_[a]], (*o)[rows_[a]], m ? (*m)[a] : 0}};
+                                {(*q)[a], (*k)[a], (*v)[rows_[a]], (*o)[rows_[a]], m ? (*m)[a] : 0, c ? (*c)[a] : 0}};
             if ((x.of[kKeys] == 0) != (x.of[kValues] == 0) || x.of[kQueries] == 0) return std::nullopt;
+            // Other rows than the diagonal's would be counted with them.
+            if (diagonal_ && (x.of[kKeys] == 0) != (a == diagonal_row_)) return std::nullopt;
             (x.of[kKeys] == 0 ? rows : batch).push_back(x);
         }
         const auto all_rows = merged(rows, kTensors);
@@ -316,26 +377,34 @@ class AttentionRecognition {
                             extent(*product_, wide), (*v)[wide]);
         out.result = tensor(stages_.outputs[0], kResult, all_rows->extent, all_rows->of[kResult],
                             extent(*product_, wide), (*o)[wide]);
-        if (mask_) {
+        const auto repeated = [&](ValueId value, size_t which, int64_t of_columns) {
             LibraryOperand t =
-                tensor(mask_->value, kMask, all_rows->extent, all_rows->of[kMask], extent(s, columns), (*m)[columns]);
+                tensor(value, which, all_rows->extent, all_rows->of[which], extent(s, columns), of_columns);
             for (size_t d = 0; d < 3; ++d)
                 if (t.strides[d] == 0) t.dims[d] = 1;
-            out.mask = t;
-        }
+            return t;
+        };
+        if (mask_) out.mask = repeated(mask_->value, kMask, (*m)[columns]);
+        if (selected_) out.selected = repeated(selected_->value, kSelected, (*c)[columns]);
+        out.diagonal = diagonal_;
+        out.masked = masked_;
+        return has_library_tensors(out) ? std::optional(std::move(out)) : std::nullopt;
+    }
+    /// Whether element types and innermost strides are those of libraries. Dimensions of one point get the stride of a
+    /// packed tensor.
+    static bool has_library_tensors(LibraryAttention& out) {
         const DType type = out.queries.type;
-        if (type != DType::F16 && type != DType::BF16) return std::nullopt;
-        for (LibraryOperand* t : {&out.queries, &out.keys, &out.values, &out.result, out.mask ? &*out.mask : nullptr}) {
+        if (type != DType::F16 && type != DType::BF16) return false;
+        LibraryOperand *mask = out.mask ? &*out.mask : nullptr, *selected = out.selected ? &*out.selected : nullptr;
+        for (LibraryOperand* t : {&out.queries, &out.keys, &out.values, &out.result, mask, selected}) {
             if (t == nullptr) continue;
-            const bool mask = out.mask && t == &*out.mask;
-            if (mask ? !is_library_number(t->type) : t->type != type) return std::nullopt;
-            // Dimensions of one point get the stride of a packed tensor.
+            if (t == mask ? !is_library_number(t->type) : t != selected && t->type != type) return false;
             int64_t packed = 1;
             for (size_t d = 4; d-- > 0; packed = std::max(packed, t->strides[d] * t->dims[d]))
                 if (t->dims[d] == 1) t->strides[d] = packed;
-            if (t->strides[3] != 1) return std::nullopt;
+            if (t->strides[3] != 1) return false;
         }
-        return out;
+        return true;
     }
     /// The product's axis that is no row axis.
     size_t wide_axis() const {
@@ -353,8 +422,10 @@ class AttentionRecognition {
     const TensorExpr *written_ = nullptr, *product_ = nullptr, *scores_ = nullptr;
     std::vector<size_t> rows_;  ///< the product's axis for each axis of the scores but the last
     Access queries_, keys_, values_;
-    std::optional<Access> mask_;
-    double scale_ = 1;
+    std::optional<Access> mask_, selected_;
+    std::optional<int64_t> diagonal_;
+    size_t diagonal_row_ = kNone;  ///< axis of the scores
+    double scale_ = 1, masked_ = 0;
     bool factor_seen_ = false;
 };
 

@@ -5,7 +5,8 @@
 
 namespace tilewright {
 
-/// result = softmax(scale queries keys^T + mask) values, per batch and head.
+/// result = softmax(scale queries keys^T + mask) values, per batch and head. Where a condition (`selected`, `diagonal`)
+/// does not hold, a score is `masked`.
 struct LibraryAttention {
     LibraryOperand queries;              ///< [batch, heads, rows, width]
     LibraryOperand keys;                 ///< [batch, heads, columns, width]
@@ -13,6 +14,9 @@ struct LibraryAttention {
     LibraryOperand result;               ///< [batch, heads, rows, width of the result]
     std::optional<LibraryOperand> mask;  ///< [1 or batch, 1 or heads, rows, columns], added to the scaled products
     double scale = 1;
+    std::optional<LibraryOperand> selected;  ///< Bool [1 or batch, 1 or heads, 1 or rows, columns]: it holds
+    std::optional<int64_t> diagonal;         ///< column <= row + diagonal
+    double masked = 0;                       ///< a number of masks.h
 };
 
 /// Recognises attention with f16 or bf16 operands whose innermost dimension is the width.

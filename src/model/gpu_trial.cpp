@@ -156,11 +156,11 @@ double GpuTrial::difference(const Work& one, const Work& other, const LibraryKer
     double most = difference(one, other, precision);
     // A row that its mask leaves nothing of has no numbers in it.
     const auto* a = std::get_if<LibraryAttention>(&kernel);
-    if (a == nullptr || !a->mask) return most;
-    const LibraryOperand& mask = *a->mask;
+    if (a == nullptr || (!a->mask && !a->selected)) return most;
+    const LibraryOperand& mask = a->mask ? *a->mask : *a->selected;
     Tensor masked = inputs.at(mask.tensor);
-    for (int64_t column = 0; column < mask.dims[3]; ++column)
-        masked.set(column * mask.strides[3], -std::numeric_limits<double>::infinity());
+    const double nothing_left = a->mask ? -std::numeric_limits<double>::infinity() : 0;
+    for (int64_t column = 0; column < mask.dims[3]; ++column) masked.set(column * mask.strides[3], nothing_left);
     gpu.to_device(tensors[mask.tensor], masked.data(), masked.bytes());
     most = std::max(most, difference(one, other, precision));
     gpu.to_device(tensors[mask.tensor], inputs[mask.tensor].data(), masked.bytes());

@@ -33,7 +33,7 @@ struct Cudnn::Numbers {
         kDeviceProperties = 38,
     };
     // Their attributes:
-    enum : int { kPointwiseMode = 0, kPointwiseType = 1 };
+    enum : int { kPointwiseMode = 0, kPointwiseType = 1, kPointwiseAxis = 9 };
     enum : int {
         kConvolutionType = 100,
         kConvolutionMode = 101,
@@ -54,7 +54,7 @@ struct Cudnn::Numbers {
         kForwardData = 704,
         kForwardResult = 705,
     };
-    enum : int { kPointwiseOf = 750, kPointwiseX = 751, kPointwiseB = 752, kPointwiseY = 753 };
+    enum : int { kPointwiseOf = 750, kPointwiseX = 751, kPointwiseB = 752, kPointwiseY = 753, kPointwiseT = 758 };
     enum : int { kGraphHandle = 800, kGraphOperations = 801 };
     enum : int {
         kTensorByteAlignment = 900,
@@ -93,7 +93,7 @@ struct Cudnn::Numbers {
         kOfChar = 24,
     };
     // Values:
-    enum : int { kF32 = 0, kF16 = 2, kBF16 = 9 };
+    enum : int { kF32 = 0, kF16 = 2, kU8 = 6, kBF16 = 9, kBits = 11 };
     enum : int { kCorrelation = 1 };
     enum : int { kFallback = 2, kBest = 3 };  // of heuristics
     enum : int { kTensorCore = 0, kDownConvert = 1, kReducedSum = 2, kWinogradNote = 5, kNotes = 16 };
@@ -106,13 +106,20 @@ struct Cudnn::Numbers {
         kLog = 15,
         kRelu = 100,
         kGeluTanh = 107,
+        kGreater = 302,
+        kGreaterEqual = 303,
+        kIndex = 501,
+        kSelect = 601,
     };
     enum : int { kSum = 0, kMaximum = 3 };
 
     static constexpr int64_t kMostWorkspace = int64_t{64} << 20;
     static constexpr int64_t kAlignment = 16;  // of tensors, which kTensorAlignment includes
 
-    static int number_of(DType t) { return t == DType::F16 ? kF16 : t == DType::BF16 ? kBF16 : kF32; }
+    /// Booleans in memory are bytes; its own type of them (kBits) has eight in a byte.
+    static int number_of(DType t) {
+        return t == DType::F16 ? kF16 : t == DType::BF16 ? kBF16 : t == DType::Bool ? kU8 : kF32;
+    }
 };
 
 struct Cudnn::Functions : Numbers {
@@ -258,6 +265,10 @@ class Cudnn::Graph : private Numbers {
     Tensor between(const std::vector<int64_t>& extents, const std::vector<int64_t>& strides, DType type = DType::F32) {
         return add(extents, strides, number_of(type), true, false);
     }
+    /// Likewise: what a comparison gives.
+    Tensor condition(const std::vector<int64_t>& extents, const std::vector<int64_t>& strides) {
+        return add(extents, strides, kBits, true, false);
+    }
     /// A number.
     Tensor value(double v, size_t rank) {
         plan_->values.push_back(static_cast<float>(v));
@@ -296,16 +307,20 @@ class Cudnn::Graph : private Numbers {
         call_->set(operation.get(), kForwardResult, result.descriptor);
         add(std::move(operation));
     }
-    void pointwise(int mode, const Tensor& x, const Tensor* b, const Tensor& y) {
+    /// `t`: of kSelect, where x is chosen instead of b. `axis`: of kIndex.
+    void pointwise(int mode, const Tensor& x, const Tensor* b, const Tensor& y, const Tensor* t = nullptr,
+                   std::optional<int64_t> axis = std::nullopt) {
         const Descriptor how = call_->descriptor(kPointwise);
         call_->set(how.get(), kPointwiseMode, kOfPointwiseMode, mode);
         call_->set(how.get(), kPointwiseType, kOfType, kF32);
+        if (axis) call_->set(how.get(), kPointwiseAxis, *axis);
         call_->finish(how.get(), "describe a pointwise operation");
         made_.push_back(how);
         Descriptor operation = call_->descriptor(kPointwiseOperation);
         call_->set(operation.get(), kPointwiseOf, how);
         call_->set(operation.get(), kPointwiseX, x.descriptor);
         if (b != nullptr) call_->set(operation.get(), kPointwiseB, b->descriptor);
+        if (t != nullptr) call_->set(operation.get(), kPointwiseT, t->descriptor);
         call_->set(operation.get(), kPointwiseY, y.descriptor);
         add(std::move(operation));
     }
@@ -353,7 +368,33 @@ class Cudnn::Graph : private Numbers {
         if (kind >= 0) pointwise(kind, x, nullptr, next());
     }
 
-    /// result = softmax(scale queries keys^T + mask) values.
+    /// The scores where the conditions of an attention hold, its number of masks elsewhere.
+    Tensor selected(const LibraryAttention& a, Tensor x) {
+        const auto select = [&](const Tensor& keep) {
+            const Tensor masked = value(a.masked, 4), y = between(x.extents, x.strides);
+            pointwise(kSelect, x, &masked, y, &keep);
+            x = y;
+        };
+        if (a.diagonal) {
+            const Tensor rows = between(x.extents, x.strides), columns = between(x.extents, x.strides),
+                         diagonal = value(static_cast<double>(*a.diagonal), 4), last = between(x.extents, x.strides),
+                         keep = condition(x.extents, x.strides);
+            pointwise(kIndex, x, nullptr, rows, nullptr, 2);
+            pointwise(kIndex, x, nullptr, columns, nullptr, 3);
+            pointwise(kAdd, rows, &diagonal, last);
+            pointwise(kGreaterEqual, last, &columns, keep);
+            select(keep);
+        }
+        if (a.selected) {
+            const Tensor bytes = tensor(*a.selected), zero = value(0, 4),
+                         keep = condition(bytes.extents, bytes.strides);
+            pointwise(kGreater, bytes, &zero, keep);
+            select(keep);
+        }
+        return x;
+    }
+
+    /// result = softmax(scale queries keys^T + mask, where the conditions hold) values.
     void attend(const LibraryAttention& a) {
         const int64_t batch = a.queries.dims[0], heads = a.queries.dims[1], rows = a.queries.dims[2],
                       columns = a.keys.dims[2];
@@ -375,6 +416,7 @@ class Cudnn::Graph : private Numbers {
             pointwise(kAdd, x, &mask, masked);
             x = masked;
         }
+        x = selected(a, x);
         const Tensor most = between(of_rows, by_rows), shifted = between(all, packed), powers = between(all, packed),
                      sums = between(of_rows, by_rows), logarithms = between(of_rows, by_rows),
                      statistics = unread(of_rows, by_rows), shares = between(all, packed, a.queries.type);

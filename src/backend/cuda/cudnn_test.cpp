@@ -123,8 +123,10 @@ const std::vector<Convolution>& convolutions() {
     return all;
 }
 
-std::string attention(const std::string& type, const std::string& mask, const std::string& at, bool late) {
-    const std::string scores = mask.empty() ? " then mul(acc, 0.25)" : " then add(@2, mul(acc, 0.25))";
+/// `masked`: what the scaled products become, of which @2 is the mask.
+std::string attention(const std::string& type, const std::string& mask, const std::string& at, bool late,
+                      const std::string& masked = "add(@2, mul(acc, 0.25))") {
+    const std::string scores = " then " + (mask.empty() && masked[0] == 'a' ? "mul(acc, 0.25)" : masked);
     std::string p = "program p {\n  input q: " + type + "[2, 3, 10, 16]\n  input k: " + type +
                     "[2, 3, 12, 16]\n  input v: " + type + "[2, 3, 12, 8]\n" +
                     (mask.empty() ? "" : "  input m: " + mask + "\n");
@@ -160,6 +162,14 @@ std::vector<Attentions> attentions() {
             {"masked by rows and columns", attention("f16", "f16[10, 12]", "i2, i3", true)},
             {"masked for each head", attention("f16", "f32[2, 3, 10, 12]", "i0, i1, i2, i3", false)},
             {"masked by columns", attention("bf16", "bf16[2, 1, 1, 12]", "i0, 0, 0, i3", true)},
+            {"selected by rows and columns", attention("f16", "bool[2, 1, 10, 12]", "i0, 0, i2, i3", true,
+                                                       "select(@2, mul(acc, 0.25), -3.4028235e+38f)")},
+            {"selected by columns",
+             attention("bf16", "bool[12]", "i3", false, "select(@2, mul(acc, 0.25), -3.4028235e+38f)")},
+            {"causal", attention("f16", "", "", true, "select(ge(index(i2 - i3), 0), mul(acc, 0.25), -inf)")},
+            {"causal behind two keys, masked and selected",
+             attention("f16", "bool[2, 3, 10, 12]", "i0, i1, i2, i3", true,
+                       "select(and(lt(index(i3), index(i2 + 3)), @2), mul(acc, 0.25), -3.4028235e+38f)")},
             {"heads that share keys, which are turned first", R"(program p {
   input q: f16[6, 10, 16]
   input k: f16[16, 2, 12]

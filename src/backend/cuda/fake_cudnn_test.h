@@ -184,7 +184,7 @@ class FakeCudnn {
 
     static const std::map<int, std::map<int, Known>>& known() {
         static const std::map<int, std::map<int, Known>> all = {
-            {kPointwise, {{0, {14}}, {1, {kType}}}},
+            {kPointwise, {{0, {14}}, {1, {kType}}, {9, {kInt, false}}}},
             {kConvolution,
              {{100, {kType}},
               {101, {kMode}},
@@ -205,7 +205,11 @@ class FakeCudnn {
               {704, {kDescriptor}},
               {705, {kDescriptor}}}},
             {kPointwiseOperation,
-             {{750, {kDescriptor}}, {751, {kDescriptor}}, {752, {kDescriptor, false}}, {753, {kDescriptor}}}},
+             {{750, {kDescriptor}},
+              {751, {kDescriptor}},
+              {752, {kDescriptor, false}},
+              {753, {kDescriptor}},
+              {758, {kDescriptor, false}}}},
             {kGraph, {{800, {kHandle}}, {801, {kDescriptor}}}},
             {kPack, {{1000, {kInt}}, {1001, {kPointer}}, {1003, {kPointer}}}},
             {kTensor,
@@ -269,6 +273,7 @@ class FakeCudnn {
             case kForward:
                 return {&part(o, 704), &part(o, 703), &part(o, 705)};
             case kPointwiseOperation:
+                if (has(o, 758)) return {&part(o, 751), &part(o, 752), &part(o, 758), &part(o, 753)};
                 if (has(o, 752)) return {&part(o, 751), &part(o, 752), &part(o, 753)};
                 return {&part(o, 751), &part(o, 753)};
             case kMatmulOperation:
@@ -285,7 +290,8 @@ class FakeCudnn {
                 demand(x.size() == s.size() && !x.empty(), "a tensor has as many strides as extents");
                 for (size_t k = 0; k < x.size(); ++k) demand(x[k] > 0 && s[k] > 0, "extents and strides are positive");
                 const int type = number(d, 901);
-                demand(type == 0 || type == 2 || type == 9, "an element type that no tensor here has");
+                demand(type == 0 || type == 2 || type == 6 || type == 9 || (type == 11 && is(d, 907)),
+                       "an element type that no tensor here has");
                 break;
             }
             case kConvolution: {
@@ -311,9 +317,15 @@ class FakeCudnn {
                 const auto x = extents(part(d, 751)), y = extents(part(d, 753));
                 demand(x == y, "a pointwise operation keeps extents");
                 const int mode = number(part(d, 750), 0);
-                demand(has(d, 752) == (mode < 10), "as many operands as the operation has");
-                if (has(d, 752)) {
-                    const auto b = extents(part(d, 752));
+                const bool compares = mode >= 300 && mode < 306, selects = mode == 601;
+                demand(has(d, 752) == (mode < 10 || compares || selects), "as many operands as the operation has");
+                demand(has(d, 758) == selects && (!selects || number(part(d, 758), 901) == 11),
+                       "booleans select, and nothing else");
+                demand((number(part(d, 753), 901) == 11) == compares, "comparisons give booleans, and nothing else");
+                demand(has(part(d, 750), 9) == (mode == 501), "indices have an axis");
+                for (const int operand : {752, 758}) {
+                    if (!has(d, operand)) continue;
+                    const auto b = extents(part(d, operand));
                     demand(b.size() == x.size(), "ranks of a pointwise operation");
                     for (size_t k = 0; k < b.size(); ++k)
                         demand(b[k] == 1 || b[k] == x[k], "operands are repeated whole");
@@ -371,9 +383,9 @@ class FakeCudnn {
         int products = 0;
         for (const Descriptor* o : descriptors(graph, 801)) {
             products += o->kind == kMatmulOperation ? 1 : 0;
-            if (!supports_masks && products == 1 && o->kind == kPointwiseOperation && has(*o, 752) &&
-                number(part(*o, 750), 0) == 0 && !is(part(*o, 752), 907))
-                return false;
+            if (supports_masks || products != 1 || o->kind != kPointwiseOperation) continue;
+            const int mode = number(part(*o, 750), 0);
+            if (mode == 601 || (mode == 0 && !is(part(*o, 752), 907))) return false;
         }
         return true;
     }
@@ -384,11 +396,12 @@ class FakeCudnn {
         if (const auto it = run.values.find(id); it != run.values.end()) return it->second;
         std::vector<double> out;
         each(extents(t), [&](const std::vector<int64_t>& i) {
-            const int type = number(t, 901), size = type == 0 ? 4 : 2;
+            const int type = number(t, 901), size = type == 0 ? 4 : type == 6 ? 1 : 2;
             const void* p =
                 at(run.addresses.at(id) + static_cast<Address>(offset(t, i) * size), static_cast<size_t>(size));
             float f = 0;
             uint16_t h = 0;
+            if (type == 6) return out.push_back(*static_cast<const uint8_t*>(p));
             std::memcpy(type == 0 ? static_cast<void*>(&f) : &h, p, static_cast<size_t>(size));
             out.push_back(static_cast<double>(type == 0 ? f : type == 2 ? half_to_float(h) : bfloat16_to_float(h)));
         });
@@ -402,7 +415,7 @@ class FakeCudnn {
         each(extents(t), [&](const std::vector<int64_t>& i) {
             const auto f = static_cast<float>(values[k]);
             const uint16_t h = type == 2 ? float_to_half(f) : float_to_bfloat16(f);
-            if (type != 0) values[k] = static_cast<double>(type == 2 ? half_to_float(h) : bfloat16_to_float(h));
+            if (type == 2 || type == 9) values[k] = static_cast<double>(type == 2 ? half_to_float(h) : bfloat16_to_float(h));
             ++k;
             if (is(t, 907)) return;
             void* p = at(run.addresses.at(id) + static_cast<Address>(offset(t, i) * size), static_cast<size_t>(size));
@@ -432,8 +445,14 @@ class FakeCudnn {
         for (size_t d = 0; d < i.size(); ++d) out = out * extents[d] + (extents[d] == 1 ? 0 : i[d]);
         return static_cast<size_t>(out);
     }
-    static double pointwise(int mode, double x, double b) {
+    static double pointwise(int mode, double x, double b, double t) {
         switch (mode) {
+            case 302:
+                return x > b ? 1 : 0;
+            case 303:
+                return x >= b ? 1 : 0;
+            case 601:
+                return t != 0 ? x : b;
             case 0:
                 return x + b;
             case 1:
@@ -465,9 +484,13 @@ class FakeCudnn {
         std::vector<double> out;
         if (o.kind == kPointwiseOperation) {
             const int mode = number(part(o, 750), 0);
-            const auto b = has(o, 752) ? extents(part(o, 752)) : x;
+            const auto b = has(o, 752) ? extents(part(o, 752)) : x, t = has(o, 758) ? extents(part(o, 758)) : x;
             each(y, [&](const auto& i) {
-                out.push_back(pointwise(mode, in[0][packed(x, i)], in.size() > 1 ? in[1][packed(b, i)] : 0));
+                if (mode == 501)
+                    out.push_back(static_cast<double>(i.at(static_cast<size_t>(ints(part(o, 750), 9)[0]))));
+                else
+                    out.push_back(pointwise(mode, in[0][packed(x, i)], in.size() > 1 ? in[1][packed(b, i)] : 0,
+                                            in.size() > 2 ? in[2][packed(t, i)] : 0));
             });
         } else if (o.kind == kMatmulOperation) {
             const auto b = extents(part(o, 1521));
