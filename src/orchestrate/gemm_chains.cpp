@@ -1,6 +1,7 @@
 #include "orchestrate/gemm_chains.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -8,6 +9,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "libraries/attention.h"
 #include "orchestrate/split_k.h"
 #include "schedule/chain/chain.h"
 
@@ -17,6 +19,9 @@ namespace {
 
 constexpr size_t kMostStages = 24;
 constexpr double kPruned = 0.95;  // of the separate kernels' time
+/// An attention is one kernel on a GPU although its estimate is longer by up to this share, which is less than the
+/// estimates' error: libraries have attentions as a whole, and no memory is taken for the scores.
+constexpr double kAttentionExcess = 0.25;
 
 class GemmChains {
   public:
@@ -36,8 +41,12 @@ class GemmChains {
     }
 
     std::vector<KernelGroup> run() {
+        // On a GPU attentions come first, so that none of their products joins what is in front of them.
+        if (schedules_.how().target.gpu)
+            for (size_t g = 0; g < groups_.size(); ++g)
+                if (!gone_[g] && products(g) == 1 && follows_softmax(g)) grow(g);
         for (size_t g = 0; g < groups_.size(); ++g)
-            if (products(g) == 1) grow(g);
+            if (!gone_[g] && products(g) == 1) grow(g);
         std::vector<KernelGroup> out;
         for (size_t g = 0; g < groups_.size(); ++g)
             if (!gone_[g]) out.push_back(std::move(groups_[g]));
@@ -49,6 +58,28 @@ class GemmChains {
         size_t n = 0;
         for (const PrimitiveId id : groups_[g].primitives) n += chain::is_link(*p_.primitives[id].expr()) ? 1 : 0;
         return n;
+    }
+
+    bool has_maximum(size_t g) const {
+        return std::any_of(groups_[g].primitives.begin(), groups_[g].primitives.end(),
+                           [&](PrimitiveId id) { return p_.primitives[id].expr()->reducer == Reducer::Max; });
+    }
+
+    /// Whether a maximum lies between the nearest products in front of group g and its own.
+    bool follows_softmax(size_t g) const {
+        const std::set<size_t> before = behind(g);
+        return std::any_of(before.begin(), before.end(), [&](size_t b) { return has_maximum(b); });
+    }
+
+    /// Whether the chain has two products with a maximum between them.
+    static bool is_attention(const Program& stages) {
+        size_t links = 0;
+        bool maximum = false;
+        for (const Primitive& s : stages.primitives) {
+            links += chain::is_link(*s.expr()) ? 1 : 0;
+            maximum = maximum || s.expr()->reducer == Reducer::Max;
+        }
+        return links >= 2 && maximum;
     }
 
     /// Whether only groups of `inside` read the results of group g.
@@ -180,10 +211,18 @@ class GemmChains {
     /// Seconds that the chain saves. By estimates alone, savings below the margin count as none.
     double gain_of(const Merged& m) {
         const auto& fused = schedules_.chain(m.body);
-        if (!fused) return 0;
+        if (!fused) return -std::numeric_limits<double>::infinity();
         if (const auto gain = tuned_gain(m, *fused)) return *gain;
         const double gain = m.apart - seconds_of(m.body, *fused) - kKernelSeconds;
-        return schedules_.how().measures() ? gain : gain - chain_gain(m.body.stages, schedules_.how()) * m.apart;
+        if (schedules_.how().measures() || preference(m) > 0) return gain;
+        return gain - chain_gain(m.body.stages, schedules_.how()) * m.apart;
+    }
+
+    /// By estimates on a GPU: 2 for an attention that libraries have a form for, 1 for others, 0 for other chains.
+    int preference(const Merged& m) const {
+        if (schedules_.how().measures() || !schedules_.how().target.gpu || !is_attention(m.body.stages)) return 0;
+        const auto form = library_attention(chain::factored(chain::unrounded(m.body.stages)));
+        return std::holds_alternative<LibraryAttention>(form) ? 2 : 1;
     }
 
     bool reduces(size_t g) const {
@@ -250,12 +289,14 @@ class GemmChains {
         for (size_t k = 0; k < all.size(); ++k) {
             if (schedules_.how().measures() && best) break;
             const double gain = gain_of(all[k]);
-            if (gain > most) {
+            const int of_kind = preference(all[k]);
+            const bool enough = gain > (of_kind > 0 ? -kAttentionExcess * all[k].apart : 0);
+            if (enough && (!best || std::pair(of_kind, gain) > std::pair(preference(all[*best]), most))) {
                 most = gain;
                 best = k;
             }
             refuse(all[k].inside, last,
-                   {gain > 0 ? "another GEMM chain gains more" : "a GEMM chain would not gain enough"});
+                   {enough ? "another GEMM chain gains more" : "a GEMM chain would not gain enough"});
         }
         return best;
     }
