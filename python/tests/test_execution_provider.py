@@ -167,7 +167,7 @@ class ExecutionProvider(unittest.TestCase):
         feeds = inputs_of(exact, 2)
         expected = exact.run(None, feeds)
         rounded = session(path, precision="bf16").run(None, feeds)
-        if "avx512_bf16" in flags():
+        if "amx_bf16" in flags():  # AVX512_BF16 only where it is measured to be faster than f32
             self.assertNotEqual(rounded[0].tobytes(), expected[0].tobytes())
         kept = session(path, precision="bf16", keep_f32="no such node;*").run(None, feeds)
         self.assertEqual(kept[0].tobytes(), expected[0].tobytes())

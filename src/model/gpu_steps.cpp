@@ -157,6 +157,9 @@ class GpuKernelRun : public OpaqueOp {
         std::vector<BufferLife> buffers;
         buffers.reserve(lives.size() + calls_.size());
         for (const auto& [v, life] : lives) buffers.push_back(life);
+        const auto aligned = [](int64_t bytes) {
+            return (bytes + cuda::kTensorAlignment - 1) / cuda::kTensorAlignment * cuda::kTensorAlignment;
+        };
         int64_t counter_bytes = 0;
         for (size_t c = 0; c < calls_.size(); ++c) {
             const cuda::KernelText& text = text_of(*calls_[c]);
@@ -168,7 +171,8 @@ class GpuKernelRun : public OpaqueOp {
             buffers.push_back(
                 {library != nullptr ? library->workspace_bytes() : text.scratch_bytes * launch.blocks, step, step});
             p.counters_at.push_back(counter_bytes);
-            if (library == nullptr && text.counters) counter_bytes += 4 * names().evaluate(*text.counters);
+            if (library == nullptr && text.counters)
+                counter_bytes = aligned(counter_bytes + 4 * names().evaluate(*text.counters));
             p.launches.push_back(std::move(launch));
             p.flops += product_flops(*calls_[c], names());
         }

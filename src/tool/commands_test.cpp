@@ -267,9 +267,9 @@ TEST_F(Tool, VerifyAllowsForLowPrecisionTypes) {
 TEST_F(Tool, VerifyReportsProductsInBf16) {
     // Where the CPU has no products of bf16, all are in f32.
     ASSERT_EQ(place.run({"zoo", "mlp", "-o", "mlp.onnx"}).status, 0);
-    const bool bf16 = host_target().bf16_products();
+    const bool bf16 = current_target().bf16_products();  // with measured rates, if there are any
     const auto verify = [&](std::vector<std::string> more) {
-        more.insert(more.begin(), {"verify", "mlp.onnx", "--json", "v.json"});
+        more.insert(more.begin(), {"verify", "mlp.onnx", "--json", "v.json", "--no-calibrate"});
         const Result r = place.run(more);
         EXPECT_EQ(r.status, 0) << r.out << r.err;
         EXPECT_THAT(r.out, HasSubstr(json("v.json")["products"]["precision"] == "bf16" ? "\nprecision bf16: "

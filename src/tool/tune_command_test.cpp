@@ -220,7 +220,7 @@ Records by_jobs(const Workplace& place, const std::string& budget, const std::st
 
 TEST_F(TuneTool, JobsMeasuredElsewhereGiveThePlanOfOneMachine) {
     const Records one = by_jobs(place, "60", "1", "one.db"), many = by_jobs(place, "60", "5", "many.db");
-    EXPECT_GE(one.size(), 30u);
+    EXPECT_GE(one.size(), 15u);
     EXPECT_GE(many.size(), one.size()) << "rounds that one machine does not come to";
     for (const auto& [key, m] : one) EXPECT_EQ(many.count(key), 1u);
     std::vector<Json> kernels;
