@@ -165,11 +165,13 @@ Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap, 
         else {
             r.number *= count;
             const auto bytes = static_cast<int64_t>(stride) * o.element_bytes;
-            r.places *= std::min(count, static_cast<double>(period / std::gcd(period, bytes)));
+            const int64_t places = period / std::gcd(period, bytes);
+            r.places *= std::min(count, static_cast<double>(places));
             apart = std::gcd(apart, bytes);
         }
     }
-    r.places = std::min(r.places, static_cast<double>(period / apart));
+    const int64_t places = period / apart;
+    r.places = std::min(r.places, static_cast<double>(places));
     double all = 1;
     for (const int64_t e : o.extents) all *= static_cast<double>(e);
     if (o.irregular) {

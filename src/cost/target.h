@@ -110,8 +110,9 @@ struct Target {
     bool byte_tiles() const { return may_use("amx-tile") && may_use("amx-int8"); }
     /// Whether an instruction adds two products of bf16 to a lane (AVX512_BF16).
     bool bf16_dot_instructions() const { return may_use("avx512bf16"); }
-    /// Whether products are such sums: where tile registers make bf16 faster anyway, and otherwise where they are faster
-    /// than multiply-adds of f32. On an Intel Xeon 6/207 they have half of the rate (`tilewright info --calibrate`).
+    /// Whether products are such sums: where tile registers make bf16 faster anyway, and otherwise where they are
+    /// faster than multiply-adds of f32. On an Intel Xeon 6/207 they have half of the rate (`tilewright info
+    /// --calibrate`).
     bool bf16_dots() const {
         return bf16_dot_instructions() && (bf16_tiles() || dot_gflops_1.value > fma_gflops_1.value);
     }

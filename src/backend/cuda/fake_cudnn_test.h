@@ -415,7 +415,8 @@ class FakeCudnn {
         each(extents(t), [&](const std::vector<int64_t>& i) {
             const auto f = static_cast<float>(values[k]);
             const uint16_t h = type == 2 ? float_to_half(f) : float_to_bfloat16(f);
-            if (type == 2 || type == 9) values[k] = static_cast<double>(type == 2 ? half_to_float(h) : bfloat16_to_float(h));
+            if (type == 2 || type == 9)
+                values[k] = static_cast<double>(type == 2 ? half_to_float(h) : bfloat16_to_float(h));
             ++k;
             if (is(t, 907)) return;
             void* p = at(run.addresses.at(id) + static_cast<Address>(offset(t, i) * size), static_cast<size_t>(size));

@@ -16,9 +16,7 @@ namespace tilewright::cuda {
 namespace {
 
 using namespace test;
-using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
 
 /// max(x w + bias, bias); `turned`: w[n, k].
 std::string rows(const std::string& m, const std::string& n, const std::string& k, const std::string& type,
