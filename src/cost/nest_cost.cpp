@@ -27,6 +27,7 @@ constexpr double kStreamsInPage = 4;       // rows of one page, read alternately
 constexpr double kSegmentCycles = 8;       // cycles to skip an empty range between two cuts
 constexpr double kTileSum = 2;             // cycles to read a vector of sums that tile registers have stored
 constexpr double kResumedLoads = 2;        // cost of resuming a sum, in loads: the first step waits for them
+constexpr double kEven = 1.5;              // lines in a set, relative to all sets': as good as spread over all
 constexpr double kKept = 0.5;              // of a cache: tensors that are there when the next kernel reads them
 constexpr double kSerialShare = 0.1;  // share of the other components' cycles that does not overlap with the bottleneck
 
@@ -71,9 +72,10 @@ Expanded expand(const StageModel& s, const Nest& nest) {
     std::vector<int64_t> range = s.extents;
     x.ranges.push_back(range);
     x.in_strips.push_back(0);
-    for (const Nest::Loop& l : x.loops) {
+    for (size_t d = 0; d < x.loops.size(); ++d) {
+        const Nest::Loop& l = x.loops[d];
         const int64_t step = std::min(l.step, range[l.axis]);
-        if (&l - x.loops.data() >= static_cast<std::ptrdiff_t>(nest.loops.size()))
+        if (d >= nest.loops.size())  // of the micro-kernel
             if (const auto strip = strip_of(s, micro, l.axis, range[l.axis])) x.strips.push_back(*strip);
         x.in_strips.push_back(x.strips.size());
         x.trips.push_back(static_cast<double>(range[l.axis]) / static_cast<double>(std::max<int64_t>(1, step)));
@@ -352,7 +354,7 @@ class TrafficModel {
         if (cache.way_bytes == 0 || home(k) > 0 || !s_.operands[k].in_body) return 0;
         const auto way = static_cast<double>(cache.way_bytes);
         const double bytes = touched(k, d), lines = operand(k, d).lines_in_a_set(x_.tile(d), cache.way_bytes);
-        if (lines <= 1.5 * std::max(1.0, bytes / way)) return 0;  // as good as spread over all
+        if (lines <= kEven * std::max(1.0, bytes / way)) return 0;
         const double ways = cache.bytes / way, room = std::max(0.0, ways - (footprint_[d] - bytes) / way);
         return lines <= room ? 0 : 1 - room / lines;
     }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "cost/cache_sets.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/constant_transform.h"
@@ -140,6 +141,7 @@ namespace {
 struct Runs {
     double length = 1, number = 1;
     double places = 1;  ///< different places of their first elements, in bytes modulo `period`
+    double share = 1;   ///< of the tiles that read any
 };
 Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap, int64_t period = 1) {
     Runs r;
@@ -203,6 +205,21 @@ ReadPart read_part(const OperandModel& o, std::span<const int64_t> tile) {
     return part;
 }
 
+/// The runs of the part of the tile at which the operand is read.
+Runs read_runs(const OperandModel& o, std::span<const int64_t> tile, int64_t gap, int64_t period = 1) {
+    if (o.shares.empty()) return runs_of(o, tile, gap, period);
+    const ReadPart part = read_part(o, tile);
+    Runs r = runs_of(o, part.tile, gap, period);
+    r.share = part.share;
+    return r;
+}
+
+/// Bytes of the lines of a run.
+double whole_lines(const OperandModel& o, const Runs& r) {
+    const auto line = static_cast<double>(kLineBytes);
+    return std::max(1.0, std::ceil(r.length * static_cast<double>(o.element_bytes) / line)) * line;
+}
+
 }  // namespace
 
 double OperandModel::share() const {
@@ -212,30 +229,18 @@ double OperandModel::share() const {
 }
 
 double OperandModel::elements(std::span<const int64_t> tile) const {
-    if (!shares.empty()) {
-        const ReadPart part = read_part(*this, tile);
-        const Runs r = runs_of(*this, part.tile, 1);
-        return r.length * r.number * part.share;
-    }
-    const Runs r = runs_of(*this, tile, 1);
-    return r.length * r.number;
+    const Runs r = read_runs(*this, tile, 1);
+    return r.length * r.number * r.share;
 }
 
-double OperandModel::bytes(std::span<const int64_t> whole) const {
-    ReadPart part;
-    if (!shares.empty()) part = read_part(*this, whole);
-    const std::span<const int64_t> tile = shares.empty() ? whole : part.tile;
-    const Runs r = runs_of(*this, tile, std::max<int64_t>(1, 64 / element_bytes));
-    const double run_bytes = r.length * static_cast<double>(element_bytes);
-    return part.share * r.number * (run_bytes < 64 ? 64 : std::ceil(run_bytes / 64) * 64);
+double OperandModel::bytes(std::span<const int64_t> tile) const {
+    const Runs r = read_runs(*this, tile, std::max<int64_t>(1, kLineBytes / element_bytes));
+    return r.share * r.number * whole_lines(*this, r);
 }
 
-double OperandModel::pages(std::span<const int64_t> whole, int64_t page_bytes) const {
-    ReadPart part;
-    if (!shares.empty()) part = read_part(*this, whole);
-    const std::span<const int64_t> tile = shares.empty() ? whole : part.tile;
-    const Runs r = runs_of(*this, tile, std::max<int64_t>(1, page_bytes / element_bytes));
-    return part.share * r.number *
+double OperandModel::pages(std::span<const int64_t> tile, int64_t page_bytes) const {
+    const Runs r = read_runs(*this, tile, std::max<int64_t>(1, page_bytes / element_bytes));
+    return r.share * r.number *
            std::max(1.0, r.length * static_cast<double>(element_bytes) / static_cast<double>(page_bytes));
 }
 
@@ -244,15 +249,11 @@ double OperandModel::runs(std::span<const int64_t> tile) const {
     return irregular || !shares.empty() ? std::max(2.0, known) : known;
 }
 
-double OperandModel::lines_in_a_set(std::span<const int64_t> whole, int64_t way_bytes) const {
-    ReadPart part;
-    if (!shares.empty()) part = read_part(*this, whole);
-    const std::span<const int64_t> tile = shares.empty() ? whole : part.tile;
-    constexpr double kLine = 64;
+double OperandModel::lines_in_a_set(std::span<const int64_t> tile, int64_t way_bytes) const {
     const auto way = static_cast<double>(way_bytes);
-    const Runs r = runs_of(*this, tile, std::max<int64_t>(1, 64 / element_bytes), way_bytes);
-    const double run_bytes = std::ceil(r.length * static_cast<double>(element_bytes) / kLine) * kLine;
-    const double places = irregular ? way / kLine : r.places;
+    const Runs r = read_runs(*this, tile, std::max<int64_t>(1, kLineBytes / element_bytes), way_bytes);
+    const double run_bytes = whole_lines(*this, r);
+    const double places = irregular ? way / static_cast<double>(kLineBytes) : r.places;
     return r.number * run_bytes / std::min(way, places * run_bytes);
 }
 

@@ -1,6 +1,7 @@
 #include "program/transform/index_masks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -26,9 +27,10 @@ std::optional<Triangle> triangle_of(const Tensor& t) {
         if (t.shape()[d] > 1) dims.push_back(d);
     if (dims.size() != 2 || !(t.dtype() == DType::Bool || is_float(t.dtype()))) return std::nullopt;
     const int64_t rows = t.shape()[dims[0]], columns = t.shape()[dims[1]];
+    if (t.count() != rows * columns) return std::nullopt;  // another dimension is empty
     const auto at = [&](int64_t i, int64_t j) { return t.get(i * columns + j); };
     Triangle out{dims[0], dims[1], 0, at(rows - 1, 0), at(0, columns - 1)};
-    if (out.below == out.above) return std::nullopt;
+    if (std::isnan(out.below) || out.below == out.above) return std::nullopt;
     if (is_float(t.dtype()) && !(out.below <= kMasked) && !(out.above <= kMasked)) return std::nullopt;
     if (at(0, 0) == out.below) {
         while (at(0, out.diagonal + 1) == out.below) ++out.diagonal;  // the row's last element is another

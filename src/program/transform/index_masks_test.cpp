@@ -53,6 +53,21 @@ const std::string kAdded = R"TW(  input s: f32[2, 6, 9]
   output y
 )TW";
 
+TEST(IndexMasks, WhatIsNoNumberOrHasNoElementsStays) {
+    constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+    for (const bool above : {false, true}) {
+        const Program p = with_mask(kAdded, [&](int64_t i, int64_t j) { return (j > i) == above ? kNone : kLowest; });
+        EXPECT_EQ(print(index_masks(p)), print(p)) << above;
+    }
+    const Program empty = with_mask(R"TW(  input s: f32[0, 6, 9]
+  input m: bool[0, 6, 9]
+  y: f32[0, 6, 9] = [0, 6, 9] select(@0, @1, -3.4028235e+38f) where @0 = m[i0, i1, i2], @1 = s[i0, i1, i2]
+  output y
+)TW",
+                                    [](int64_t, int64_t) { return 0; });
+    EXPECT_EQ(print(index_masks(empty)), print(empty));
+}
+
 TEST(IndexMasks, ATriangleOfBooleansIsAComparison) {
     const std::string causal = without_mask(with_mask(kSelected, [](int64_t i, int64_t j) { return j <= i ? 1 : 0; }));
     EXPECT_THAT(causal, HasSubstr("select(ge(index(i1 - i2), 0), @0, -3.4028235e+38f)"));

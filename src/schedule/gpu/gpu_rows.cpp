@@ -92,24 +92,11 @@ TileProgram row_tree(const Program& stages, const RowProduct& p, const RowTiles&
     m.registers[p.sum] = p.along_sum ? p.vector * std::max<int64_t>(1, kLoads / tiles.columns) : kLoads;
     m.vector_axis = p.along_sum ? p.sum : p.columns;
     m.lanes = p.vector;
-    TileProgram t;
-    t.name = stages.name;
-    t.stages = stages;
-    t.stage_axes.push_back({});
-    for (size_t a = 0; a < e.extents.size(); ++a) {
-        t.stage_axes[id].push_back(a);
-        t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), e.extents[a]});
-    }
+    TileProgram t = without_body(stages);
     t.body.push_back(Stmt{Compute{id, m}});
     const auto around = [&](size_t a, int64_t step) {
-        if (e.extents[a].is_constant() && e.extents[a].constant() <= step) return;
-        TileLoop loop;
-        loop.axis = a;
-        loop.step = step;
-        loop.parallel = true;
-        loop.body = std::move(t.body);
-        t.body.clear();
-        t.body.push_back(Stmt{std::move(loop)});
+        if (!e.extents[a].is_constant() || e.extents[a].constant() > step)
+            t.body = in_parallel(a, step, std::move(t.body));
     };
     if (tiles.part != 0) around(p.sum, tiles.part);
     around(p.columns, tiles.block);

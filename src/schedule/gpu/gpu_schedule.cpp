@@ -20,10 +20,7 @@
 
 namespace tilewright {
 
-namespace {
-
-/// A tree of one stage: a grid of tiles of `inside` points per spatial axis, outermost first, with `body` inside.
-TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::vector<Stmt> body) {
+TileProgram without_body(Program stages) {
     TileProgram t;
     t.name = stages.name;
     t.stages = std::move(stages);
@@ -33,15 +30,29 @@ TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::v
     t.stage_axes.push_back(identity);
     for (size_t a = 0; a < e.extents.size(); ++a)
         t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), e.extents[a]});
+    return t;
+}
+
+std::vector<Stmt> in_parallel(size_t axis, int64_t step, std::vector<Stmt> body) {
+    TileLoop loop;
+    loop.axis = axis;
+    loop.step = step;
+    loop.parallel = true;
+    loop.body = std::move(body);
+    std::vector<Stmt> out;
+    out.push_back(Stmt{std::move(loop)});
+    return out;
+}
+
+namespace {
+
+/// A tree of one stage: a grid of tiles of `inside` points per spatial axis, outermost first, with `body` inside.
+TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::vector<Stmt> body) {
+    TileProgram t = without_body(std::move(stages));
+    const TensorExpr& e = *t.stages.primitives[PrimitiveId(0)].expr();
     for (size_t a = e.spatial; a-- > 0;) {
         if (inside[a] == 0 || (e.extents[a].is_constant() && inside[a] >= e.extents[a].constant())) continue;
-        TileLoop loop;
-        loop.axis = a;
-        loop.step = inside[a];
-        loop.parallel = true;
-        loop.body = std::move(body);
-        body.clear();
-        body.push_back(Stmt{std::move(loop)});
+        body = in_parallel(a, inside[a], std::move(body));
     }
     t.body = std::move(body);
     return t;
@@ -149,24 +160,8 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     std::vector<Stmt> body;
     body.push_back(Stmt{std::move(steps)});
     body.push_back(Stmt{store});
-    if (tiles.part != 0) {
-        TileLoop parts;
-        parts.axis = p.sum;
-        parts.step = tiles.part;
-        parts.parallel = true;
-        parts.body = std::move(body);
-        body.clear();
-        body.push_back(Stmt{std::move(parts)});
-    }
-    if (together > 1) {
-        TileLoop rows;
-        rows.axis = p.rows;
-        rows.step = tiles.rows;
-        rows.parallel = true;
-        rows.body = std::move(body);
-        body.clear();
-        body.push_back(Stmt{std::move(rows)});
-    }
+    if (tiles.part != 0) body = in_parallel(p.sum, tiles.part, std::move(body));
+    if (together > 1) body = in_parallel(p.rows, tiles.rows, std::move(body));
     TileProgram t = one_stage(stages, inside, std::move(body));
     // Copies stand before the Compute in the innermost body.
     std::vector<Stmt>* at = &t.body;
@@ -273,15 +268,7 @@ TileProgram best_parts(const Program& stages, const std::vector<int64_t>& inside
     const auto tree = [&](std::optional<size_t> axis, int64_t part) {
         std::vector<Stmt> body;
         body.push_back(Stmt{Compute{id, micro}});
-        if (axis) {
-            TileLoop parts;
-            parts.axis = *axis;
-            parts.step = part;
-            parts.parallel = true;
-            parts.body = std::move(body);
-            body.clear();
-            body.push_back(Stmt{std::move(parts)});
-        }
+        if (axis) body = in_parallel(*axis, part, std::move(body));
         return one_stage(stages, inside, std::move(body));
     };
     TileProgram best = tree(std::nullopt, 0);

@@ -92,6 +92,11 @@ bool zeros_behind_sum(const Program& stages, const TensorExpr& e, const GpuProdu
 /// rows h; the heads of x[rows, 64*head + c].
 std::set<size_t> axes_inside_rows(const TensorExpr& e, const GpuProduct& product);
 
+/// The axes of a program of one stage, without a statement.
+TileProgram without_body(Program stages);
+/// `body` in a loop of the grid.
+std::vector<Stmt> in_parallel(size_t axis, int64_t step, std::vector<Stmt> body);
+
 /// Schedules of a product of at most eight rows, a stage of its own, ascending by their estimates in seconds
 /// (gpu_rows.cpp). Empty where its operands do not lie side by side along columns or the sum.
 std::vector<std::pair<double, TileProgram>> gpu_row_schedules(const Program& stages, const Target& target);
