@@ -317,7 +317,7 @@ class PlanTuning {
         if (found.proposed == of_initial) {
             report_.reason = "no kernel of the plan is faster with another schedule";
             found.hash = of_initial;
-        } else if (const auto failure = run_both(found, initial, kernels)) {
+        } else if (const auto failure = run_both(found, initial, of_initial, kernels)) {
             report_.reason = fmt::format("whole runs could not be compared: {}", *failure);
             report(found.schedules);
             return;
@@ -342,7 +342,9 @@ class PlanTuning {
 
     /// Runs the proposed plan and the default one, and drops schedules that are slower there. Then runs what is left,
     /// and sets the times of both plans and whether the tuned one is kept. Returns why they cannot be run.
-    std::optional<std::string> run_both(TunedPlan& found, const PlannedKernels& initial, const KernelSet& kernels) try {
+    /// `of_initial`: the default plan's hash.
+    std::optional<std::string> run_both(TunedPlan& found, const PlannedKernels& initial, const std::string& of_initial,
+                                        const KernelSet& kernels) try {
         const auto& inputs = given_.options.inputs;
         for (const Tensor& t : inputs ? inputs(given_.model.inputs) : std::vector<Tensor>())
             found.inputs += to_string(t.shape());
@@ -353,6 +355,15 @@ class PlanTuning {
             if (o_.watch) o_.watch({"", tried_, 0, 0, 0});
             drop_slower(found, initial, kernels);
             found.hash = hash_with(found.schedules);
+        }
+        // With nothing left, whole runs would compare the default plan with itself.
+        if (found.hash == of_initial) {
+            report_.reason = "in whole runs, no kernel of the plan is faster with another schedule";
+            found.initial = found.tuned = 0;
+            found.kept = false;
+            return std::nullopt;
+        }
+        if (found.initial == 0) {
             const std::vector<PlanTimes> times = run(found, initial, kernels, false).second;
             found.initial = times[0].seconds;
             found.tuned = times[1].seconds;

@@ -270,6 +270,27 @@ TEST_F(TunePlan, schedules_that_are_slower_within_a_run_are_dropped) {
     EXPECT_TRUE(last().dropped);
 }
 
+/// Whole runs of equal plans may differ by more than the margin.
+TEST_F(TunePlan, the_default_plan_is_not_kept_as_a_tuned_one) {
+    int whole_plans = 0;
+    times.chain = 100;
+    tune.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
+        ++whole_plans;
+        std::vector<PlanTimes> out = {{1e-3, {}}, {tuned_run, {}}};
+        for (size_t k = 0; k < plans.size(); ++k) out[k].steps.assign(plans[k].steps.size(), k == 0 ? 1e-4 : 2e-4);
+        return out;
+    };
+    for (const char* turn : {"first", "again"}) {
+        SCOPED_TRACE(turn);
+        EXPECT_EQ(text(*tuned_model()), text(false));
+        EXPECT_FALSE(report.kept);
+        EXPECT_THAT(report.reason, HasSubstr("in whole runs, no kernel"));
+        EXPECT_EQ(report.initial, 0) << "not compared";
+        EXPECT_EQ(whole_plans, 1);
+        EXPECT_EQ(text(true), text(false));
+    }
+}
+
 TEST_F(TunePlan, without_a_tuned_plan_a_note_says_so) {
     EXPECT_EQ(text(true), text(false));
     EXPECT_THAT(notes, HasSubstr("tilewright tune"));
