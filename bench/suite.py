@@ -14,12 +14,12 @@ difference relative to the reference's standard deviation, which is independent 
 is ONNX Runtime. --listed skips the further shapes. --peak GFLOPS, the multiply-add peak of one thread
 (`tilewright info --calibrate`), adds the share of it that the multiply-adds of suite.tsv's column gmacs reach in the
 measured time (more than 1 where rewrites save some), and at the end the mean ratio if all lines below the peak ran at that
-peak. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
-affects all; a peer that does not support a model is omitted. --json FILE writes the times and ratios in the
-schema of bench/results/ (see bench/charts.py), from which `make charts` draws docs/charts/. --precision bf16
-compares products in bf16 with OpenVINO's default, and prints the errors of both. `openvino` needs that
-package; `torch` needs torch and onnx2torch, and is torch.compile (its default mode) of onnx2torch's conversion of the
-model. Exit status 1 if a line fails.
+peak. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed affects all; a peer
+that does not support a model is omitted. --json FILE writes the times and ratios in the schema of bench/results/ (see
+bench/charts.py), from which `make charts` draws docs/charts/. --precision bf16 compares products in bf16 with
+OpenVINO's default, --precision f16 with OpenVINO's f16, and both print all errors. `openvino` needs that package;
+`torch` needs torch and onnx2torch, and is torch.compile (its default mode) of onnx2torch's conversion of the model.
+Exit status 1 if a line fails.
 """
 import argparse
 import contextlib
@@ -50,9 +50,10 @@ FURTHER = {("batch", "seq"): [{"batch": 1, "seq": 5}, {"batch": 2, "seq": 50}, {
            ("height", "width"): [{"height": 256, "width": 320}]}
 
 # tilewright_precision.
-PRECISIONS = ["f32", "bf16"]
-# In bf16, errors of the peers are printed beside ours, which may be so many times the largest of them.
-BF16_TOLERANCE, BF16_OVER_PEERS = 0.5, 1.5
+PRECISIONS = {"f32": 0, "bf16": 1, "f16": 4}
+# In 16 bits, errors of the peers are printed beside ours, which may be so many times the largest of them: OpenVINO adds
+# up products of f16 in f32.
+NARROW_TOLERANCE, OVER_PEERS = 0.5, {"bf16": 1.5, "f16": 5}
 
 # tilewright_dtype, by numpy's name.
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 4, "int16": 5, "int32": 6, "int64": 7, "uint8": 8,
@@ -121,7 +122,7 @@ class CompiledModel:
         self.library, self.handle = library, ctypes.c_void_p()
         start = time.perf_counter()
         options = COptions(struct_size=ctypes.sizeof(COptions), threads=threads,
-                           precision=PRECISIONS.index(precision))
+                           precision=PRECISIONS[precision])
         dims, ranges = dims or {}, ranges or {}
         options.dim_count, options.dim_names = len(dims), c_strings(list(dims))
         options.dim_sizes = (ctypes.c_int64 * len(dims))(*dims.values())
@@ -293,8 +294,8 @@ def open_vino(path, threads, precision="f32"):
     import openvino
     core = openvino.Core()
     config = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
-    if precision == "f32":  # on some CPUs bfloat16 is its default
-        config["INFERENCE_PRECISION_HINT"] = "f32"
+    if precision != "bf16":  # on some CPUs bfloat16 is its default
+        config["INFERENCE_PRECISION_HINT"] = precision
     model = core.compile_model(str(path), "CPU", config)
     request = model.create_infer_request()
 
@@ -422,7 +423,8 @@ def run_model(library, path, rows, options, lines):
                 continue
             peers = timed_peers(path, threads, inputs, want, options) if options.time else {}
             if options.precision != "f32":
-                tolerance = max(BF16_TOLERANCE, BF16_OVER_PEERS * max([e for _, e in peers.values()], default=0))
+                off = max([e for _, e in peers.values()], default=0)
+                tolerance = max(NARROW_TOLERANCE, OVER_PEERS[options.precision] * off)
             good = error <= tolerance
             failures += not good
             line += f"  {'ok  ' if good else 'FAIL'}  {error:.1e}  compiled in {session.model.seconds:4.1f} s"
@@ -465,7 +467,7 @@ def main():
     parser = parser_of_suite(__doc__)
     parser.add_argument("--only", nargs="+", default=[], help="models to run, by name")
     parser.add_argument("--precision", choices=PRECISIONS, default="f32",
-                        help="bf16: tilewright_options.precision, and OpenVINO as it comes")
+                        help="tilewright_options.precision; OpenVINO has f32 or f16, or is as it comes (bf16)")
     parser.add_argument("--time", action="store_true", help="measure latencies too")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=["onnxruntime"], help="the peers to time")
     parser.add_argument("--listed", action="store_true", help="suite.tsv's shapes only")

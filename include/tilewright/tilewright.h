@@ -147,7 +147,10 @@ typedef enum tilewright_precision TILEWRIGHT_INT {
     TILEWRIGHT_AUTO_PRODUCTS = 2,
     /* f32 operands as sums of two bf16 numbers on Intel AMX: 16 of f32's 24 bits; elsewhere as TILEWRIGHT_F32_PRODUCTS.
      */
-    TILEWRIGHT_F32_FAST_PRODUCTS = 3
+    TILEWRIGHT_F32_FAST_PRODUCTS = 3,
+    /* f16, where this machine has multiply-adds of it (AVX512_FP16), up to 32 of which are added up in f16; elsewhere
+     * as TILEWRIGHT_F32_PRODUCTS. Numbers, products and such sums above 65504 become infinite. */
+    TILEWRIGHT_F16_PRODUCTS = 4
 } tilewright_precision;
 
 /* Layouts of tensors inside of a model (docs/layouts.md). */
@@ -218,9 +221,9 @@ typedef struct tilewright_options {
                               name of one of whose tensors, matches the pattern keep_f32[i] (* any text, ? one
                               character). A pattern that matches nothing is an error */
     const char* const* keep_f32;
-    double max_error; /* for bf16: the largest error of an output against f32, relative to its largest magnitude, on
-                         random inputs with the dimensions `sample_sizes`. Products stay in f32 until it is met.
-                         0: no limit; 0.02 for TILEWRIGHT_AUTO_PRODUCTS */
+    double max_error; /* for bf16 and f16: the largest error of an output against f32, relative to its largest
+                         magnitude, on random inputs with the dimensions `sample_sizes`. Products stay in f32 until it
+                         is met. 0: no limit; 0.02 for TILEWRIGHT_AUTO_PRODUCTS */
     size_t function_library_count; /* a node that has the domain and name of a function becomes the function's nodes,
                                       which fuse with others. The model's own functions take precedence; two libraries
                                       with one function are an error */

@@ -269,7 +269,7 @@ struct Options {
     tilewright_numerics numerics = TILEWRIGHT_NUMERICS_DEFAULT;
     tilewright_precision precision = TILEWRIGHT_F32_PRODUCTS;
     std::vector<std::string> keep_f32;  ///< patterns of names; see tilewright_options::keep_f32
-    double max_error = 0;               ///< of bf16; see tilewright_options::max_error
+    double max_error = 0;               ///< of bf16, f16; see tilewright_options::max_error
     bool check_values = false;          ///< check all data-dependent indices, lengths and shapes
     bool kv_cache = false;  ///< inputs that outputs extend can stay in a KvCache; see tilewright_options::kv_cache
     tilewright_orchestrator orchestrator = TILEWRIGHT_GREEDY;

@@ -14,7 +14,7 @@ from ._errors import InvalidArgument, NotImplemented
 from ._operator import Operator, made
 
 _NUMERICS = {"default": 0, "strict": 1, "fast": 2}
-_PRECISIONS = {"f32": 0, "bf16": 1, "auto": 2, "f32-fast": 3}
+_PRECISIONS = {"f32": 0, "bf16": 1, "auto": 2, "f32-fast": 3, "f16": 4}
 _ORCHESTRATORS = {"greedy": 0, "optimal": 1}
 _LAYOUTS = {"rule": 0, "none": 1, "joint": 2}
 _DENORMALS = "session.set_denormal_as_zero"

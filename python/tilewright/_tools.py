@@ -51,14 +51,14 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
 
     Options: threads, dims (by named dimension: a size that fixes it; or the range in which it stays dynamic, (least,
     most), (least, most, samples) or "1..512:8,64,128@3"), isa ('avx2', 'avx512-bf16', ...: `tilewright run --help` lists
-    them), numerics ('default', 'strict', 'fast'), precision ('f32', 'bf16' for products on AMX or AVX512_BF16, 'auto'),
-    keep_f32 (patterns of names of nodes and tensors whose products stay in f32), max_error (of bf16, relative to each
-    output's largest magnitude), keep_subnormals, check_values, kv_cache (decoders: see InferenceSession.new_kv_cache),
-    orchestrate ('greedy', 'optimal'), measure, measure_seconds, tuned (True: use the plan of a tuning), layouts ('rule',
-    'none', 'joint' with loops), layout_seconds (for measurements of 'joint'), sample_sizes (typical sizes of dynamic dimensions), cache
-    (True), cache_folder, operators (a list of Operator and of paths of shared libraries), functions (paths, bytes or
-    onnx.ModelProto of files whose functions define operators), output_file (the compiled model is also written there, for
-    load), log_severity_level.
+    them), numerics ('default', 'strict', 'fast'), precision ('f32', 'bf16' for products on AMX or AVX512_BF16, 'f16' on
+    AVX512_FP16, 'auto'), keep_f32 (patterns of names of nodes and tensors whose products stay in f32), max_error (of
+    bf16 and f16, relative to each output's largest magnitude), keep_subnormals, check_values, kv_cache (decoders: see
+    InferenceSession.new_kv_cache), orchestrate ('greedy', 'optimal'), measure, measure_seconds, tuned (True: use the
+    plan of a tuning), layouts ('rule', 'none', 'joint' with loops), layout_seconds (for measurements of 'joint'),
+    sample_sizes (typical sizes of dynamic dimensions), cache (True), cache_folder, operators (a list of Operator and of
+    paths of shared libraries), functions (paths, bytes or onnx.ModelProto of files whose functions define operators),
+    output_file (the compiled model is also written there, for load), log_severity_level.
 
         session = tilewright.compile("model.onnx", threads=2)
         logits, = session(pixels)

@@ -23,10 +23,11 @@ namespace {
 /// The target of the code: without matrix instructions that this CPU does not have, for which the code then has loops
 /// (backend/cpu/tile_unit.h, dot_unit.h). Plans are not affected.
 Target code_target(Target target) {
-    if (!target.native || !target.bf16_products()) return target;
+    if (!target.native || !(target.bf16_products() || target.f16_products())) return target;
     const std::vector<std::string> here = host_features();
     std::erase_if(target.features, [&](const std::string& f) {
-        return (f.starts_with("amx-") || f == "avx512bf16") && std::find(here.begin(), here.end(), f) == here.end();
+        const bool multiplies = f.starts_with("amx-") || f == "avx512bf16" || f == "avx512fp16";
+        return multiplies && std::find(here.begin(), here.end(), f) == here.end();
     });
     return target;
 }

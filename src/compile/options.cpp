@@ -93,6 +93,7 @@ Target target_of(const CompileOptions& options) {
     target.workers = options.threads > 0 ? options.threads : default_thread_count();
     if (options.numerics == Numerics::Strict) target.workers = kStrictThreads;
     target.gpu = options.gpu;
+    target.sums_in_f16 = (target.sums_in_f16 || options.precision == Precision::F16) && !options.gpu;
     return target;
 }
 

@@ -91,11 +91,11 @@ struct CompileOptions : GroupingOptions {
     /// With Precision::F32 on a CPU: operands of products on tile registers are sums of two bf16 numbers, in place of
     /// three, which have 16 bits of f32's 24 (orchestrate/bf16_terms.h).
     bool fast_f32 = false;
-    /// With Precision::BF16 on a CPU: products of nodes that match one of these patterns (compile/f32_nodes.h) stay in
-    /// f32; they become GroupingOptions::f32_products.
+    /// With Precision::BF16 or F16 on a CPU: products of nodes that match one of these patterns (compile/f32_nodes.h)
+    /// stay in f32; they become GroupingOptions::f32_products.
     std::vector<std::string> keep_f32;
-    /// With Precision::BF16 on a CPU, if > 0: the largest error of an output, relative to its largest magnitude, on
-    /// `inputs` (random_inputs where there are none). Products stay in f32 until it is met
+    /// With Precision::BF16 or F16 on a CPU, if > 0: the largest error of an output, relative to its largest magnitude,
+    /// on `inputs` (random_inputs where there are none). Products stay in f32 until it is met
     /// (compile/precision_choice.h).
     double max_error = 0;
     /// With Precision::BF16 on a CPU: products stay in f32 also where bf16 is estimated to be slower, and all of them

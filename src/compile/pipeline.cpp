@@ -138,9 +138,9 @@ bool evaluated_as_planned(const CompileOptions& options) {
 
 RewriteSearch rewrite_search(const PipelineOptions& options, const Program& program) {
     RewriteSearch search = *options.rewrite;
-    // The tiles of Winograd's transforms lose too much in fewer bits; a GPU's matrix instructions outrun them.
-    if (options.compile.numerics == Numerics::Strict || options.compile.precision == Precision::BF16 ||
-        options.compile.gpu)
+    // The tiles of Winograd's transforms lose too much in fewer bits; matrix instructions outrun them.
+    const bool bf16 = options.compile.precision == Precision::BF16 && target_of(options.compile).bf16_products();
+    if (options.compile.numerics == Numerics::Strict || options.compile.gpu || bf16)
         search.rules.winograd = false;
     if (search.evaluator) return search;
     const OrchestrateOptions evaluation = evaluation_options(options.compile);
@@ -300,10 +300,10 @@ void guard_winograd(State& s, const PipelineOptions& options) {
     if (!options.strict) s.out->make_fallback = strict_model(std::move(s.lowered), options);
 }
 
-/// Tensors of bf16 are read as they are by matrix instructions.
-std::set<DType> widened_types(const CompileOptions& options) {
-    if (target_of(options).bf16_products()) return {DType::F16};
-    return {DType::F16, DType::BF16};
+/// Tensors of bf16 are read as they are by matrix instructions, and of f16 where products may be sums of f16.
+std::set<DType> widened_types(const Target& target) {
+    if (target.bf16_products()) return {DType::F16};
+    return target.f16_sums() ? std::set{DType::BF16} : std::set{DType::F16, DType::BF16};
 }
 
 void gather_window_runs(Unit& u) {
@@ -371,7 +371,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
 
     // Tensor expressions to cheaper ones.
     pass({"widen_storage", "computed tensors of 16 bits become f32", !gpu && c.numerics != Numerics::Strict},
-         [&] { s.program = widen_storage(std::move(s.program), widened_types(c)); });
+         [&] { s.program = widen_storage(std::move(s.program), widened_types(target_of(c))); });
     pass({"scales_behind_products", "constant factors move from a product's operands to its result"},
          [&] { s.program = scales_behind_products(s.program); });
     pass({"rewrite", "the program becomes the cheapest equivalent one that is found (TASO, Korch)", rewrites},
@@ -401,7 +401,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"window_runs", "windows of few channels become contiguous for sums of bytes", bytes},
          each([](Unit& u) { gather_window_runs(u); }));
     pass({"choose_precision", "products stay in f32 for their error or time (--max-error, --precision auto)",
-          planning == nullptr && precision == Precision::BF16 && (c.max_error > 0 || c.where_faster)},
+          planning == nullptr && !gpu && is_narrow(precision) && (c.max_error > 0 || c.where_faster)},
          [&] { choose_precision(*s.unit, c, s.planning, s.precision); });
     pass({"narrow_operands", "products on matrix units get operands of 16 bits, rounded or as sums of terms",
           narrows(c, planning)},
@@ -510,8 +510,8 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     complete_machine(options.compile);
     complete_precision(options.compile, model);
     if (model.external_data) options.strict = nullptr;  // its weights' files may change
-    const bool narrow = options.compile.precision == Precision::BF16 || options.compile.precision == Precision::F16;
-    if (narrow && options.compile.orchestrator == Orchestrator::Optimal && !options.compile.gpu)
+    if (is_narrow(options.compile.precision) && options.compile.orchestrator == Orchestrator::Optimal &&
+        !options.compile.gpu)
         throw OptionError("optimal orchestration selects a CPU's kernels in f32",
                           "choose precision f32 or greedy orchestration");
     if (options.compile.kv_cache && options.compile.gpu)
@@ -547,7 +547,7 @@ Compilation compile_once(Model model, const PipelineOptions& given, double start
     c.rewritten = std::move(s.rewritten);
     c.rewrites = std::move(s.rewrites);
     s.precision.f32_products = s.planning.f32_products;
-    if (options.compile.precision == Precision::BF16 && !options.compile.gpu)
+    if (is_narrow(options.compile.precision) && !options.compile.gpu)
         c.precision = std::make_shared<const PrecisionChoice>(std::move(s.precision));
     c.passes = pass.times();
     c.model = finished(std::move(s.out), c.passes);
@@ -574,8 +574,7 @@ Compilation compile_where_faster(Model model, PipelineOptions options, double st
             c.precision = std::make_shared<const PrecisionChoice>(std::move(choice));
             return c;
         }
-        choice.note =
-            choice.rounded() == 0 ? "no product is left in bf16" : "the model is estimated to be faster in f32";
+        choice.note = choice.rounded() == 0 ? "no product is left in bf16" : "f32 is estimated to be faster";
         for (PrecisionChoice::Product& p : choice.products)
             if (p.reason == PrecisionReason::Rounded) p.reason = PrecisionReason::Slower;
     } else {

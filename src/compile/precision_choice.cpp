@@ -32,9 +32,9 @@ Program without_reading(Program program) {
 }
 
 /// The products that are rounded, but for those of `keep`.
-std::vector<NarrowedProduct> rounded_products(const Program& program, const Target& target, const F32Products& keep) {
+std::vector<NarrowedProduct> rounded_products(const Program& program, const Scheduling& how, const F32Products& keep) {
     NarrowedOperands report;
-    tilewright::narrow_operands(without_reading(program), target, Precision::BF16, &report, keep);
+    tilewright::narrow_operands(without_reading(program), how.target, how.precision, &report, keep);
     return report.rounded;
 }
 
@@ -66,10 +66,11 @@ class Chooser {
           options_(options),
           planning_(planning),
           target_(planning.scheduling.target),
+          precision_(planning.scheduling.precision),
           report_(report) {}
 
     void run() {
-        candidates_ = rounded_products(program_, target_, planning_.f32_products);
+        candidates_ = rounded_products(program_, planning_.scheduling, planning_.f32_products);
         for (const NarrowedProduct& p : candidates_) report_.products.push_back({p.result, {}, {}, {}});
         if (options_.where_faster) keep_slower();
         if (options_.max_error > 0) keep_inexact();
@@ -136,20 +137,20 @@ class Chooser {
     }
 
     void keep_slower() {
-        step("estimating products in bf16 and f32");
-        const Times f32 = times(Precision::F32, {}), bf16 = times(Precision::BF16, planning_.f32_products);
+        step(fmt::format("estimating products in {} and f32", to_string(precision_)));
+        const Times f32 = times(Precision::F32, {}), narrow = times(precision_, planning_.f32_products);
         report_.f32_seconds = f32.all;
         F32Products some = planning_.f32_products;
         std::vector<size_t> slower;
         for (size_t k = 0; k < candidates_.size(); ++k)
-            if (bf16.of[k] > f32.of[k]) {
+            if (narrow.of[k] > f32.of[k]) {
                 slower.push_back(k);
                 some.results.insert(candidates_[k].result);
             }
-        report_.seconds = bf16.all;
+        report_.seconds = narrow.all;
         if (!slower.empty()) {
-            const Times without = times(Precision::BF16, some);
-            if (without.all <= bf16.all)
+            const Times without = times(precision_, some);
+            if (without.all <= narrow.all)
                 report_.seconds = without.all;
             else
                 slower.clear();
@@ -167,6 +168,7 @@ class Chooser {
     Session session_of(Program program) {
         CompileOptions o = options_;
         o.precision = Precision::F32;
+        if (o.machine) o.machine->sums_in_f16 = target_.sums_in_f16;
         o.f32_products = {};
         o.measure = o.keep_refusals = o.keep_objects = o.tuned = false;
         o.tune = nullptr;
@@ -184,8 +186,8 @@ class Chooser {
 
     /// The error with the candidates rounded that are not kept.
     double measured() {
-        Session session = session_of(
-            tilewright::narrow_operands(program_, target_, Precision::BF16, nullptr, planning_.f32_products));
+        Session session =
+            session_of(tilewright::narrow_operands(program_, target_, precision_, nullptr, planning_.f32_products));
         return largest_error(session.run(inputs_), expected_);
     }
 
@@ -205,12 +207,12 @@ class Chooser {
         try {
             step("running in f32");
             expected_ = session_of(program_).run(inputs_);
-            step("running in bf16");
+            step(fmt::format("running in {}", to_string(precision_)));
             report_.error_of_all = report_.error = measured();
             if (*report_.error_of_all > options_.max_error) keep_until_exact(rounded);
         } catch (const ModelError& e) {
             throw OptionError(
-                fmt::format("the error of bf16 cannot be measured: {}", e.what()),
+                fmt::format("the error of {} cannot be measured: {}", to_string(precision_), e.what()),
                 e.hint().empty() ? "give inputs that the model takes (--data, --input, --dim)" : e.hint());
         }
     }
@@ -220,7 +222,7 @@ class Chooser {
         std::vector<NarrowedProduct> products;
         for (const size_t k : rounded) products.push_back(candidates_[k]);
         step("compiling with a switch for each product");
-        Session session = session_of(with_switches(program_, products));
+        Session session = session_of(with_switches(program_, products, narrow_type(precision_)));
         std::vector<double> alone;
         for (size_t i = 0; i < n; ++i) {
             step("rounding one product at a time", i, n);
@@ -253,6 +255,7 @@ class Chooser {
     const CompileOptions& options_;
     OrchestrateOptions& planning_;
     const Target& target_;
+    const Precision precision_;
     PrecisionChoice& report_;
     std::vector<NarrowedProduct> candidates_;
     std::shared_ptr<Schedules> schedules_;
@@ -271,10 +274,12 @@ size_t PrecisionChoice::rounded() const {
                                              [](const Product& p) { return p.reason == PrecisionReason::Rounded; }));
 }
 
+bool is_narrow(Precision precision) { return precision == Precision::BF16 || precision == Precision::F16; }
+
 bool narrows(const CompileOptions& c, const OrchestrateOptions* planning) {
     const Precision precision = planning != nullptr ? planning->scheduling.precision : c.precision;
     const int terms = planning != nullptr ? planning->bf16_terms : bf16_terms_of(c);
-    return precision == Precision::BF16 || precision == Precision::F16 || terms > 0;
+    return is_narrow(precision) || terms > 0;
 }
 
 void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionChoice* report) {
@@ -301,7 +306,8 @@ void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionCh
         unit.grouped.program = narrow(std::move(unit.grouped.program));
     }
     if (report == nullptr) return;
-    report->available = how.target.gpu || how.target.bf16_products();
+    report->precision = how.precision;
+    report->available = how.target.gpu || has_narrow_products(how.target, how.precision);
     const std::vector<SourceNode>& nodes = unit.grouped.program.nodes;
     for (const std::vector<NarrowedProduct>* products : {&narrowed.rounded, &narrowed.kept})
         for (const NarrowedProduct& p : *products) {
@@ -320,12 +326,12 @@ void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionCh
 void choose_precision(Unit& unit, const CompileOptions& options, OrchestrateOptions& planning,
                       PrecisionChoice& report) {
     report.max_error = options.max_error;
-    if (!planning.scheduling.target.bf16_products()) return;
+    if (!has_narrow_products(planning.scheduling.target, planning.scheduling.precision)) return;
     Chooser(unit.grouped.program, options, planning, report).run();
     for (const auto& [program, body] : unit.bodies)
         body->each([&](Unit& u) {
             for (const NarrowedProduct& p :
-                 rounded_products(u.grouped.program, planning.scheduling.target, planning.f32_products)) {
+                 rounded_products(u.grouped.program, planning.scheduling, planning.f32_products)) {
                 planning.f32_products.results.insert(p.result);
                 report.products.push_back({p.result, {}, PrecisionReason::Error, {}});
             }

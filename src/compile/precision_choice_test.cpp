@@ -14,6 +14,7 @@
 #include "compile/pipeline.h"
 #include "compile/precision_switches.h"
 #include "compile/random_inputs.h"
+#include "cost/host_probe.h"
 #include "cost/target_with_test.h"
 #include "model/session.h"
 #include "ops/rule_test.h"
@@ -131,6 +132,59 @@ TEST(PrecisionChoice, KeepsTheMostSensitiveProductsUntilTheErrorIsWithinItsBudge
     }
 }
 
+/// On a machine with multiply-adds of f16, which are emulated where this one has none.
+PipelineOptions in_f16() {
+    PipelineOptions o = in_bf16();
+    o.compile.machine = generic_target(VectorIsa::avx2);
+    o.compile.machine->native = true;
+    o.compile.machine->features = {"avx512fp16"};
+    assume_unit_rates(*o.compile.machine);
+    o.compile.precision = Precision::F16;
+    return o;
+}
+
+TEST(PrecisionChoice, OfF16HasTheOptionsOfBf16) {
+    const Compilation c = compile_model(three_products(), in_f16());
+    EXPECT_EQ(c.precision->precision, Precision::F16);
+    EXPECT_EQ(c.precision->rounded(), 3U);
+    const double all = error_of(c);
+    EXPECT_GT(all, 1e-5);
+    EXPECT_LT(all, error_of(compile_model(three_products(), in_bf16())));
+    EXPECT_THAT(c.model->dump("tiles"), testing::HasSubstr("matrix f16 dot"));
+    PipelineOptions o = in_f16();
+    o.compile.keep_f32 = {"*"};
+    EXPECT_LT(error_of(compile_model(three_products(), o)), 1e-5);
+    o = in_f16();
+    o.compile.max_error = all / 2;
+    const Compilation some = compile_model(three_products(), o);
+    ASSERT_TRUE(some.precision->error_of_all);
+    EXPECT_NEAR(*some.precision->error_of_all, all, 0.01 * all) << "with the sums in f16";
+    EXPECT_LT(some.precision->rounded(), 3U);
+    EXPECT_LE(error_of(some), o.compile.max_error + 1e-5);
+}
+
+TEST(PrecisionChoice, OfF16LeavesWinogradsConvolutionsInF32) {
+    Node conv = node("Conv", {"x", "w"}, {"y"}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}});
+    const Model m =
+        model(graph({{"x", DType::F32, {1, 64, 56, 56}}}, {conv}, {"y"}, {{"w", numbers({64, 64, 3, 3}, 0.1)}}));
+    PipelineOptions o = in_f16();
+    const Compilation c = compile_model(m, o);
+    EXPECT_EQ(c.precision->rounded(), 0U) << "a product for each place in a tile";
+    EXPECT_LT(error_of(c), 2e-5);
+    o.rewrite.reset();
+    const Compilation direct = compile_model(m, o);
+    EXPECT_EQ(direct.precision->rounded(), 1U);
+    EXPECT_GT(error_of(direct), 1e-4);
+}
+
+TEST(PrecisionChoice, OfF16IsF32WithoutItsInstructions) {
+    PipelineOptions o = in_f16();
+    o.compile.machine = target_with_tiles(VectorIsa::avx2);
+    const Compilation c = compile_model(three_products(), o);
+    EXPECT_FALSE(c.precision->available) << "bf16 is coarser";
+    EXPECT_LT(error_of(c), 1e-5);
+}
+
 TEST(PrecisionChoice, OfALoopStaysInF32UnderABudget) {
     PipelineOptions o = in_bf16();
     o.compile.max_error = 0.5;
@@ -205,7 +259,7 @@ TEST(PrecisionSwitches, GiveTheResultsOfEveryChoice) {
     NarrowedOperands all;
     narrow_operands(p, target, Precision::BF16, &all);
     ASSERT_EQ(all.rounded.size(), 3U);
-    const Program switched = with_switches(p, all.rounded);
+    const Program switched = with_switches(p, all.rounded, DType::BF16);
     EXPECT_EQ(verify(switched), std::vector<std::string>());
     const Tensor x = numbers({32, 64}, 1);
     for (int choice = 0; choice < 8; ++choice) {

@@ -1,7 +1,10 @@
 #include "compile/precision_switches.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -11,13 +14,10 @@ namespace tilewright {
 
 namespace {
 
-/// f32(bf16(x))
-ScalarId rounded(ScalarBody& body, ScalarId x) { return body.cast(DType::F32, body.cast(DType::BF16, x)); }
-
 class Switcher {
   public:
-    Switcher(Program program, const std::vector<NarrowedProduct>& products)
-        : p_(std::move(program)), products_(products) {}
+    Switcher(Program program, const std::vector<NarrowedProduct>& products, DType type)
+        : p_(std::move(program)), products_(products), type_(type) {}
 
     Program run() {
         std::map<PrimitiveId, size_t> of;
@@ -37,6 +37,9 @@ class Switcher {
     }
 
   private:
+    /// f32(bf16(x))
+    ScalarId rounded(ScalarBody& body, ScalarId x) const { return body.cast(DType::F32, body.cast(type_, x)); }
+
     /// The products that read a value or copies of it.
     void find_readers(const std::map<PrimitiveId, size_t>& of) {
         for (size_t i = p_.primitives.size(); i-- > 0;) {
@@ -59,7 +62,7 @@ class Switcher {
         TW_CHECK(c, "'{}' is no product", exact.name);
         const ValueId result = exact.outputs[0];
         Primitive narrow = exact;
-        narrow.name += "/bf16";
+        narrow.name += fmt::format("/{}", to_string(type_));
         for (const Contraction::Factor& f : c->factors) {
             if (!f.slot) continue;
             ValueId& operand = narrow.expr()->accesses[*f.slot].value;
@@ -67,7 +70,7 @@ class Switcher {
             if (p_.is_constant(operand) ? product.weights : product.data) operand = rounded_operand(operand, exact);
         }
         exact.outputs = {added(result, "f32")};
-        narrow.outputs = {added(result, "bf16")};
+        narrow.outputs = {added(result, to_string(type_))};
         Primitive choice;
         choice.name = exact.name + "/switch";
         choice.source = "precision";
@@ -105,7 +108,9 @@ class Switcher {
             Tensor to(DType::F32, from.shape(), false);
             const auto x = from.as<float>();
             const auto y = to.as_mutable<float>();
-            for (size_t i = 0; i < x.size(); ++i) y[i] = bfloat16_to_float(float_to_bfloat16(x[i]));
+            const bool half = type_ == DType::F16;
+            for (size_t i = 0; i < x.size(); ++i)
+                y[i] = half ? half_to_float(float_to_half(x[i])) : bfloat16_to_float(float_to_bfloat16(x[i]));
             p_.constants.emplace(at->second, std::move(to));
             return at->second;
         }
@@ -122,7 +127,7 @@ class Switcher {
     }
 
     /// Another value of the same shape.
-    ValueId added(ValueId like, const char* role) {
+    ValueId added(ValueId like, std::string_view role) {
         Value value = p_.values[like];
         value.name = fmt::format("{}.{}", value.name, role);
         return p_.values.push_back(std::move(value));
@@ -144,6 +149,7 @@ class Switcher {
 
     Program p_;
     const std::vector<NarrowedProduct>& products_;
+    const DType type_;
     ValueId switches_;
     std::map<ValueId, std::set<size_t>> readers_;
     std::map<ValueId, ValueId> rounded_;
@@ -152,8 +158,8 @@ class Switcher {
 
 }  // namespace
 
-Program with_switches(Program program, const std::vector<NarrowedProduct>& products) {
-    return Switcher(std::move(program), products).run();
+Program with_switches(Program program, const std::vector<NarrowedProduct>& products, DType type) {
+    return Switcher(std::move(program), products, type).run();
 }
 
 }  // namespace tilewright

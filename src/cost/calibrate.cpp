@@ -124,6 +124,7 @@ class Calibration {
             {"multiply-add on all threads", &Calibration::multiply_add_all},
             {"tile registers", &Calibration::tiles},
             {"dot products", &Calibration::dots},
+            {"multiply-add in f16", &Calibration::f16_sums},
             {"cache bandwidth", &Calibration::cache_bandwidth},
             {"memory bandwidth on 1 thread", &Calibration::memory_1},
             {"memory bandwidth on all threads", &Calibration::memory_all},
@@ -142,6 +143,7 @@ class Calibration {
         for (const auto& [one, all] : {std::pair{&Target::fma_gflops_1, &Target::fma_gflops_all},
                                        std::pair{&Target::tile_gflops_1, &Target::tile_gflops_all},
                                        std::pair{&Target::dot_gflops_1, &Target::dot_gflops_all},
+                                       std::pair{&Target::f16_gflops_1, &Target::f16_gflops_all},
                                        std::pair{&Target::memory_gbps_1, &Target::memory_gbps_all},
                                        std::pair{&Target::copy_gbps_1, &Target::copy_gbps_all}}) {
             (target_.*all).value = std::max((target_.*all).value, (target_.*one).value);
@@ -210,6 +212,10 @@ class Calibration {
     void dots() {
         if (target_.bf16_dot_instructions())
             unit(probe_dots, kDotFlopsARound, &Target::dot_gflops_1, &Target::dot_gflops_all);
+    }
+    void f16_sums() {
+        if (target_.may_use("avx512fp16"))
+            unit(probe_f16, kF16FlopsARound, &Target::f16_gflops_1, &Target::f16_gflops_all);
     }
     void unit(void (*probe)(int64_t rounds), int64_t flops, Measure Target::*one, Measure Target::*all) {
         // A core runs instructions of a unit that was idle at a quarter of their rate until its voltage has risen.

@@ -20,6 +20,9 @@ CycleRates::CycleRates(const Target& target) : workers(std::max(1, target.worker
     if (target.bf16_dots())
         dots_per_cycle =
             std::clamp(target.dot_gflops_1.value / (4 * target.lanes(DType::F32) * ghz), 0.25, fmas_per_cycle);
+    if (target.f16_sums())
+        f16_per_cycle =
+            std::clamp(target.f16_gflops_1.value / (4 * target.lanes(DType::F32) * ghz), 0.25, fmas_per_cycle);
     byte_words = target.byte_dots() && !target.byte_dot_instructions();
     if (target.byte_dots()) byte_dots_per_cycle = byte_words ? fmas_per_cycle / 2 : fmas_per_cycle;
     fma_latency = target.nominal.fma_latency;

@@ -24,6 +24,7 @@ struct CycleRates {
     int workers = 1;
     double fmas_per_cycle = 2;       ///< vectors
     double dots_per_cycle = 0;       ///< vectors of bf16 dot products; 0: the target has none
+    double f16_per_cycle = 0;        ///< vectors of multiply-adds in f16; 0: the target has none
     double byte_dots_per_cycle = 0;  ///< likewise of bytes: as many as multiply-adds, or half as many without VNNI
     bool byte_words = false;         ///< dot products of bytes are two of 16-bit pairs, which are taken apart before
     double loads_per_cycle = 2;      ///< vectors

@@ -27,6 +27,8 @@ double matrix_advantage(const Target& target, int64_t factor_bytes) {
         most = std::max(most, target.tile_gflops_1.value / target.fma_gflops_1.value);
     if (factor_bytes == 2 && target.bf16_dots())
         most = std::max(most, target.dot_gflops_1.value / target.fma_gflops_1.value);
+    if (factor_bytes == 2 && target.f16_sums())
+        most = std::max(most, target.f16_gflops_1.value / target.fma_gflops_1.value);
     if (factor_bytes == 1 && target.byte_dots()) most = target.byte_dot_instructions() ? 4 : 2;
     // An instruction takes the time of one of bf16, and has twice the products.
     if (factor_bytes == 1 && target.byte_tiles())

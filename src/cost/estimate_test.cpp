@@ -413,6 +413,29 @@ TEST(TileCycles, of_dot_products_are_half_of_the_multiply_adds) {
     EXPECT_NEAR(tile_cycles(x.stage, x.micro, tile, 1000, m) / by_multiply_adds, 0.5, 0.03);
 }
 
+TEST(TileCycles, of_sums_in_f16_are_half_of_the_multiply_adds_and_what_joins_f32) {
+    Example x;
+    Target t = generic_target(VectorIsa::avx512);
+    t.native = true;
+    t.features = {"avx512fp16"};
+    assume_unit_rates(t);
+    EXPECT_EQ(CycleRates(t).f16_per_cycle, 0) << "not allowed";
+    t.sums_in_f16 = true;
+    const CycleRates m(t);
+    EXPECT_EQ(m.f16_per_cycle, m.fmas_per_cycle);
+    EXPECT_EQ(matrix_advantage(t, 2), 2);
+    const std::vector<int64_t> tile = {6, 4, 1};
+    const double by_multiply_adds = tile_cycles(x.stage, x.micro, tile, 1024, m);
+    x.micro.matrix = MatrixUnit{MatrixType::F16, 0, 1, 2, MatrixForm::Dot};
+    const auto in_steps_of = [&](int64_t elements) {
+        x.micro.registers = {6, 64, elements};
+        return tile_cycles(x.stage, x.micro, tile, 1024, m) / by_multiply_adds;
+    };
+    EXPECT_NEAR(in_steps_of(64), 0.6, 0.03);
+    EXPECT_GT(in_steps_of(32), in_steps_of(64));
+    EXPECT_GT(in_steps_of(8), 1);
+}
+
 TEST(TileCycles, one_accumulator_waits_for_itself_unless_its_sum_is_taken_in_chains) {
     Example x;
     const std::vector<int64_t> tile = {1, 1, 1};

@@ -132,6 +132,11 @@ void assume_unit_rates(Target& target) {
         assume(target.dot_gflops_1, 2 * target.fma_gflops_1.value);
         assume(target.dot_gflops_all, 2 * target.fma_gflops_all.value);
     }
+    // As many multiply-adds a cycle, of twice the lanes.
+    if (target.may_use("avx512fp16")) {
+        assume(target.f16_gflops_1, 2 * target.fma_gflops_1.value);
+        assume(target.f16_gflops_all, 2 * target.fma_gflops_all.value);
+    }
 }
 
 void assume_rates(Target& target) {

@@ -131,8 +131,8 @@ void probe_tiles(int64_t rounds) {
 }
 
 #if defined(__x86_64__)
-TW_AS_IT_STANDS __attribute__((target("avx512f"))) void probe_dots(int64_t rounds) {
-    // Sixteen accumulators from zmm0 on, zeros as operands: more than latency times throughput (6 cycles x 2 units).
+// Sixteen accumulators from zmm0 on, zeros in zmm28 as operands: more than latency times throughput (6 cycles x 2
+// units).
 #define TW_SIXTEEN_TIMES(head)                                                                             \
     head "%%zmm0\n" head "%%zmm1\n" head "%%zmm2\n" head "%%zmm3\n" head "%%zmm4\n" head "%%zmm5\n" head   \
          "%%zmm6\n" head "%%zmm7\n" head "%%zmm8\n" head "%%zmm9\n" head "%%zmm10\n" head "%%zmm11\n" head \
@@ -140,17 +140,23 @@ TW_AS_IT_STANDS __attribute__((target("avx512f"))) void probe_dots(int64_t round
 #define TW_SIXTEEN_CLOBBERED                                                                                   \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", \
         "xmm13", "xmm14", "xmm15", "xmm28"
-    asm volatile("vpxord %%zmm28, %%zmm28, %%zmm28\n" TW_SIXTEEN_TIMES("vmovdqa64 %%zmm28, ")
-                 :
-                 :
-                 : TW_SIXTEEN_CLOBBERED);
-    for (int64_t i = 0; i < rounds; ++i)
-        asm volatile(TW_SIXTEEN_TIMES("vdpbf16ps %%zmm28, %%zmm28, ") : : : TW_SIXTEEN_CLOBBERED);
+#define TW_PROBE_SIXTEEN(name, instruction)                                                               \
+    TW_AS_IT_STANDS __attribute__((target("avx512f"))) void name(int64_t rounds) {                        \
+        asm volatile("vpxord %%zmm28, %%zmm28, %%zmm28\n" TW_SIXTEEN_TIMES("vmovdqa64 %%zmm28, ")         \
+                     :                                                                                    \
+                     :                                                                                    \
+                     : TW_SIXTEEN_CLOBBERED);                                                             \
+        for (int64_t i = 0; i < rounds; ++i)                                                              \
+            asm volatile(TW_SIXTEEN_TIMES(instruction " %%zmm28, %%zmm28, ") : : : TW_SIXTEEN_CLOBBERED); \
+    }
+TW_PROBE_SIXTEEN(probe_dots, "vdpbf16ps")
+TW_PROBE_SIXTEEN(probe_f16, "vfmadd231ph")
+#undef TW_PROBE_SIXTEEN
 #undef TW_SIXTEEN_CLOBBERED
 #undef TW_SIXTEEN_TIMES
-}
 #else
 void probe_dots(int64_t rounds) { (void)rounds; }
+void probe_f16(int64_t rounds) { (void)rounds; }
 #endif
 
 TW_AS_IT_STANDS const void* probe_chase(const void* node, int64_t steps) {

@@ -29,6 +29,10 @@ inline constexpr int64_t kTileFlopsARound = int64_t{4} * 2 * 16 * 16 * 32;
 void probe_dots(int64_t rounds);
 inline constexpr int64_t kDotFlopsARound = int64_t{16} * 2 * 16 * 2;
 
+/// `rounds` times 16 independent multiply-adds of 32 lanes of f16. Call it only on a CPU with AVX512_FP16.
+void probe_f16(int64_t rounds);
+inline constexpr int64_t kF16FlopsARound = int64_t{16} * 2 * 32;
+
 /// `rounds` times 16 integer instructions of one cycle each, each waiting for the one before.
 void probe_cycles(int64_t rounds);
 inline constexpr int kCyclesARound = 16;

@@ -174,10 +174,10 @@ std::string verify(const Target& target) {
     for (const auto& [name, measure] : rates) {
         if (bad(*measure)) return fmt::format("{} is {}, expected a positive number", name, measure->value);
     }
-    for (const Measure* unit :
-         {&target.tile_gflops_1, &target.tile_gflops_all, &target.dot_gflops_1, &target.dot_gflops_all})
+    for (const Measure* unit : {&target.tile_gflops_1, &target.tile_gflops_all, &target.dot_gflops_1,
+                                &target.dot_gflops_all, &target.f16_gflops_1, &target.f16_gflops_all})
         if (unit->value != 0 && bad(*unit))
-            return fmt::format("the rate of bf16 products is {}, expected a positive number", unit->value);
+            return fmt::format("the rate of 16-bit products is {}, expected a positive number", unit->value);
     if (target.vector_bits < 128 || target.vector_bits % 128 != 0 || target.vector_registers < 1) {
         return fmt::format("{} registers of {} bits make no vector unit", target.vector_registers, target.vector_bits);
     }
@@ -228,6 +228,9 @@ std::string print(const Target& t) {
     if (t.dot_gflops_1.value != 0)
         line("dots bf16",
              fmt::format("{} GFLOP/s on 1 thread, {} on {}", text(t.dot_gflops_1), text(t.dot_gflops_all), t.threads));
+    if (t.f16_gflops_1.value != 0)
+        line("fma f16",
+             fmt::format("{} GFLOP/s on 1 thread, {} on {}", text(t.f16_gflops_1), text(t.f16_gflops_all), t.threads));
     line("", fmt::format("{:<8}{:>10}{:>10}{:>6}{:>6}{:>9}  {:<18}{}", "", "size", "measured", "line", "ways", "shared",
                          "load GB/s", "latency ns"));
     for (const CacheLevel& c : t.caches) {

@@ -94,7 +94,10 @@ struct Target {
     Measure tile_gflops_all;
     Measure dot_gflops_1;  ///< bf16 by dot products (AVX512_BF16), full vectors, registers only; 0: the CPU has none
     Measure dot_gflops_all;
-    Measure dispatch_us;  ///< an empty loop handed to all threads of a warm pool and awaited
+    Measure f16_gflops_1;  ///< f16 multiply-adds (AVX512_FP16), full vectors, registers only; 0: the CPU has none
+    Measure f16_gflops_all;
+    Measure dispatch_us;       ///< an empty loop handed to all threads of a warm pool and awaited
+    bool sums_in_f16 = false;  ///< code may add up products of f16 in f16, in steps (`--precision f16`, tile/matrix.h)
     bool calibrated = false;
     bool quick = false;  ///< calibrated by CalibrationLength::quick
     NominalRates nominal;
@@ -120,6 +123,10 @@ struct Target {
     bool byte_dot_instructions() const { return may_use("avx512vnni") || may_use("avxvnni"); }
     /// Whether such sums are faster than those of f32: by that instruction, or by two of 16-bit pairs (AVX2).
     bool byte_dots() const { return byte_dot_instructions() || isa == VectorIsa::avx2 || isa == VectorIsa::avx512; }
+    /// Whether an instruction multiplies and adds in f16 (AVX512_FP16), faster than in f32.
+    bool f16_products() const { return may_use("avx512fp16") && f16_gflops_1.value > fma_gflops_1.value; }
+    /// Whether products are such sums.
+    bool f16_sums() const { return sums_in_f16 && f16_products(); }
     /// Whether products of bf16 are faster than those of f32.
     bool bf16_products() const { return bf16_tiles() || bf16_dots(); }
     int lanes(DType t) const { return vector_bits / 8 / static_cast<int>(byte_size(t)); }

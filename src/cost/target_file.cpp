@@ -67,10 +67,9 @@ constexpr RateField kRates[] = {
 };
 /// Of units that not every CPU has: absent where the rate is 0.
 constexpr RateField kUnitRates[] = {
-    {"tile_gflops_1", &Target::tile_gflops_1},
-    {"tile_gflops_all", &Target::tile_gflops_all},
-    {"dot_gflops_1", &Target::dot_gflops_1},
-    {"dot_gflops_all", &Target::dot_gflops_all},
+    {"tile_gflops_1", &Target::tile_gflops_1}, {"tile_gflops_all", &Target::tile_gflops_all},
+    {"dot_gflops_1", &Target::dot_gflops_1},   {"dot_gflops_all", &Target::dot_gflops_all},
+    {"f16_gflops_1", &Target::f16_gflops_1},   {"f16_gflops_all", &Target::f16_gflops_all},
 };
 
 Target target_of(const Json& json) {

@@ -161,6 +161,14 @@ TEST(CodeLevels, SayWhatCodeMayUse) {
     slow.dot_gflops_1.value = slow.fma_gflops_1.value / 2;
     EXPECT_TRUE(slow.bf16_dot_instructions());
     EXPECT_FALSE(slow.bf16_products()) << "f32 is faster";
+    EXPECT_FALSE(at("avx512-bf16").f16_products());
+    EXPECT_TRUE(at("avx512-fp16").f16_products());
+    EXPECT_FALSE(at("avx512-fp16").f16_sums()) << "--precision allows them";
+    slow = at("avx512-fp16");
+    slow.sums_in_f16 = true;
+    EXPECT_TRUE(slow.f16_sums());
+    slow.f16_gflops_1.value = slow.fma_gflops_1.value;
+    EXPECT_FALSE(slow.f16_sums()) << "f32 is as fast";
     EXPECT_TRUE(at("amx").bf16_tiles());
     EXPECT_TRUE(at("amx").byte_tiles());
     EXPECT_EQ(at("amx").vector_bits, 512);

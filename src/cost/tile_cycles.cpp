@@ -21,6 +21,7 @@ constexpr double kLeastTileProduct = 9;     // cycles of a product of few rows; 
 constexpr double kTileLine = 1.6;           // cycles to load a line of a tile register from L2, which products wait for
 constexpr double kSharedLoads = 14.0 / 24;  // of the loads of six pairs of terms, those that no register has yet
 constexpr double kTileStore = 14;           // cycles to store a tile register
+constexpr double kF16Joined = 3;            // cycles to add a vector of pairs of f16 to sums of f32 (Intel Xeon 6/207)
 constexpr double kLaneSum = 10;             // cycles to reduce a vector across lanes
 
 /// A register tile of a stage: `tile` vectors along the vector axis, points along the others.
@@ -75,17 +76,18 @@ class RegisterTileModel {
     /// the instruction.
     double dot_cycles(double steps) const {
         const auto columns = static_cast<double>(tile_[micro_.matrix->columns]);
-        const bool bytes = micro_.matrix->type == MatrixType::I8;
+        const bool bytes = micro_.matrix->type == MatrixType::I8, f16 = micro_.matrix->type == MatrixType::F16;
         const double rows = vectors_ / columns, loads = rows + columns;
-        const double instructions =
-            bytes && m_.byte_words ? 4 * vectors_ + 3 * (rows + columns) + 2 : vectors_ + columns + 2;
-        const double rate = bytes ? m_.byte_dots_per_cycle : m_.dots_per_cycle;
+        const double instructions = bytes && m_.byte_words ? 4 * vectors_ + 3 * (rows + columns) + 2
+                                                           : vectors_ + columns + (f16 ? rows : 0) + 2;
+        const double rate = bytes ? m_.byte_dots_per_cycle : f16 ? m_.f16_per_cycle : m_.dots_per_cycle;
         const double dots = rate > 0 ? rate : m_.fmas_per_cycle / 4;  // emulated
         const double pairs = steps / static_cast<double>(dot_step(micro_.matrix->type));
         const double together = std::max(1.0, kInstructionWindow / std::max(1.0, instructions * pairs));
         const double step = std::max({vectors_ / dots, loads / m_.loads_per_cycle, instructions / kIssueWidth,
-                                      (bytes ? m_.fma_latency : kDotLatency) / together});
-        return pairs * step + end_cycles() + kTileOverhead;
+                                      (bytes || f16 ? m_.fma_latency : kDotLatency) / together});
+        const double joined = f16 ? steps / static_cast<double>(micro_.registers[micro_.matrix->sum]) : 0;
+        return pairs * step + joined * vectors_ * kF16Joined + end_cycles() + kTileOverhead;
     }
 
     /// The number of whole matrices of a linear transform that the tile holds.

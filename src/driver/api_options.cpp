@@ -143,6 +143,9 @@ void choose_precision(const tilewright_options& o, CompileOptions& p) {
         case TILEWRIGHT_BF16_PRODUCTS:
             p.precision = Precision::BF16;
             break;
+        case TILEWRIGHT_F16_PRODUCTS:
+            p.precision = Precision::F16;
+            break;
         case TILEWRIGHT_AUTO_PRODUCTS:
             choose_precision_automatically(p);
             break;
@@ -150,7 +153,7 @@ void choose_precision(const tilewright_options& o, CompileOptions& p) {
             p.fast_f32 = true;
             break;
         default:
-            invalid("options->precision is {}: expected 0 to 3 (TILEWRIGHT_..._PRODUCTS)", o.precision);
+            invalid("options->precision is {}: expected 0 to 4 (TILEWRIGHT_..._PRODUCTS)", o.precision);
     }
 }
 

@@ -540,8 +540,8 @@ TEST_F(Api, ChecksOptionsOfThePrecision) {
         return status == TILEWRIGHT_INVALID_ARGUMENT ? o.text() : "status " + std::to_string(status);
     };
     tilewright_options options = tilewright_default_options();
-    options.precision = 4;
-    EXPECT_EQ(refusal(options), "options->precision is 4: expected 0 to 3 (TILEWRIGHT_..._PRODUCTS)");
+    options.precision = 5;
+    EXPECT_EQ(refusal(options), "options->precision is 5: expected 0 to 4 (TILEWRIGHT_..._PRODUCTS)");
     options.precision = TILEWRIGHT_BF16_PRODUCTS;
     options.max_error = -0.5;
     EXPECT_EQ(refusal(options), "options->max_error is -0.5: expected at least 0");

@@ -17,8 +17,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Product = PrecisionChoice::Product;
 
-constexpr const char* kUnavailable =
-    "the target has no products of bf16 that are faster than those of f32 (AMX, AVX512_BF16)";
+std::string unavailable(Precision precision) {
+    return fmt::format("the target has no products of {} that are faster than those of f32 ({})", to_string(precision),
+                       precision == Precision::F16 ? "AVX512_FP16" : "AMX, AVX512_BF16");
+}
 
 Json optional(const std::optional<double>& x) { return x ? Json(*x) : Json(); }
 
@@ -28,14 +30,14 @@ std::string text_of(const std::vector<std::string>& nodes, const std::string& re
     return quoted_name(nodes.empty() ? result : fmt::format("{}", fmt::join(nodes, ", ")), kMost);
 }
 
-std::string why(const Product& p) {
+std::string why(const Product& p, Precision precision) {
     switch (p.reason) {
         case PrecisionReason::Rounded:
             break;
         case PrecisionReason::Named:
             return "--keep-f32";
         case PrecisionReason::Slower:
-            return "slower in bf16";
+            return fmt::format("slower in {}", to_string(precision));
         case PrecisionReason::Error:
             return p.alone ? fmt::format("error {:.2g} if it alone is rounded", *p.alone) : "not measured";
     }
@@ -46,8 +48,9 @@ std::string why(const Product& p) {
 
 std::string print(const PrecisionChoice& choice, size_t most) {
     if (!choice.note.empty() || !choice.available)
-        return fmt::format("precision f32: {}\n", choice.note.empty() ? kUnavailable : choice.note);
-    std::string s = fmt::format("precision bf16: {} of {} products rounded", choice.rounded(), choice.products.size());
+        return fmt::format("precision f32: {}\n", choice.note.empty() ? unavailable(choice.precision) : choice.note);
+    std::string s = fmt::format("precision {}: {} of {} products rounded", to_string(choice.precision),
+                                choice.rounded(), choice.products.size());
     if (choice.error && choice.error_of_all)
         s += fmt::format("; largest error on sample inputs {:.2g} ({:.2g} with all), at most {:.2g}", *choice.error,
                          *choice.error_of_all, choice.max_error);
@@ -60,14 +63,15 @@ std::string print(const PrecisionChoice& choice, size_t most) {
     std::stable_sort(exact.begin(), exact.end(),
                      [](const Product* a, const Product* b) { return a->alone.value_or(0) > b->alone.value_or(0); });
     for (size_t k = 0; k < std::min(most, exact.size()); ++k)
-        s += fmt::format("  f32: {}: {}\n", text_of(exact[k]->nodes, exact[k]->result), why(*exact[k]));
+        s += fmt::format("  f32: {}: {}\n", text_of(exact[k]->nodes, exact[k]->result),
+                         why(*exact[k], choice.precision));
     if (exact.size() > most) s += fmt::format("  and {} more\n", exact.size() - most);
     return s;
 }
 
 std::string to_json(const PrecisionChoice& choice) {
-    Json j = {{"precision", choice.available && choice.note.empty() ? "bf16" : "f32"},
-              {"note", choice.available ? choice.note : kUnavailable},
+    Json j = {{"precision", choice.available && choice.note.empty() ? to_string(choice.precision) : "f32"},
+              {"note", choice.available ? choice.note : unavailable(choice.precision)},
               {"products", choice.products.size()},
               {"rounded", choice.note.empty() ? choice.rounded() : 0},
               {"max_error", choice.max_error > 0 ? Json(choice.max_error) : Json()},

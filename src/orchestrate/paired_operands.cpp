@@ -48,14 +48,13 @@ bool has_rows(const TensorExpr& e, const Access& left, const Access& right) {
     return false;
 }
 
-/// Whether the access reads a computed tensor of f32 or bf16, without conditions.
-bool is_plain(const Program& program, const Access& x) {
+/// Whether the access reads a computed tensor of f32 or `type`, without conditions.
+bool is_plain(const Program& program, const Access& x, DType type) {
     const DType t = program.values[x.value].dtype;
-    return (t == DType::F32 || t == DType::BF16) && !program.is_constant(x.value) && x.valid.empty() &&
-           !uses_load(x.index);
+    return (t == DType::F32 || t == type) && !program.is_constant(x.value) && x.valid.empty() && !uses_load(x.index);
 }
 
-std::optional<Product> product_of(const Program& program, const Primitive& p) {
+std::optional<Product> product_of(const Program& program, const Primitive& p, DType type) {
     const TensorExpr* e = p.expr();
     const auto c = e != nullptr ? contraction(*e) : std::nullopt;
     if (!c || c->type != DType::F32 || !c->reads_two()) return std::nullopt;
@@ -69,7 +68,8 @@ std::optional<Product> product_of(const Program& program, const Primitive& p) {
     out.left = of_first ? second : first;
     out.right = of_first ? first : second;
     const Access &left = e->accesses[out.left], &right = e->accesses[out.right];
-    if (!is_plain(program, left) || !is_plain(program, right) || !has_rows(*e, left, right)) return std::nullopt;
+    if (!is_plain(program, left, type) || !is_plain(program, right, type) || !has_rows(*e, left, right))
+        return std::nullopt;
     for (size_t r = e->spatial; r < e->extents.size(); ++r) {
         if (!index_uses(right.index, r) || !contiguous_along(left.index, r) || !e->extents[r].is_constant() ||
             e->extents[r].constant() < kRun / 2)
@@ -100,13 +100,13 @@ std::vector<Expr> as_index(const std::vector<size_t>& axes) {
 
 class Pairer {
   public:
-    Pairer(const Program& program, const ProductFilter& may) : p_(program), may_(may) {}
+    Pairer(const Program& program, DType type, const ProductFilter& may) : p_(program), type_(type), may_(may) {}
 
     PairedOperands run() {
         PairedOperands out;
         for (const PrimitiveId id : p_.primitives.ids()) {
             Primitive p = p_.primitives[id];
-            const auto product = !may_ || may_(p_, p) ? product_of(p_, p) : std::nullopt;
+            const auto product = !may_ || may_(p_, p) ? product_of(p_, p, type_) : std::nullopt;
             if (product) {
                 read_copies(p, *product);
                 out.products.emplace(PrimitiveId(static_cast<uint32_t>(all_.size())), product->left);
@@ -157,7 +157,7 @@ class Pairer {
         const ValueId of = copy.accesses[0].value;
         Value value = p_.values[of];
         value.name = reader.name + "." + role;
-        value.dtype = DType::BF16;
+        value.dtype = type_;
         value.shape = std::move(shape);
         copy.body.set_root(copy.body.access(0, p_.values[of].dtype));
         Primitive out;
@@ -191,12 +191,15 @@ class Pairer {
     }
 
     Program p_;
+    const DType type_;
     const ProductFilter& may_;
     IndexVector<PrimitiveId, Primitive> all_;
 };
 
 }  // namespace
 
-PairedOperands pair_operands(const Program& program, const ProductFilter& may) { return Pairer(program, may).run(); }
+PairedOperands pair_operands(const Program& program, DType type, const ProductFilter& may) {
+    return Pairer(program, type, may).run();
+}
 
 }  // namespace tilewright

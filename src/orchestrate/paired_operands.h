@@ -16,11 +16,11 @@ struct PairedOperands {
     std::map<PrimitiveId, uint32_t> products;
 };
 
-/// Copies the right factors of such products into pairs along the sum, in bf16. A sum whose extent no step divides is
-/// padded with zeros, which takes a copy of the left factor as well.
+/// Copies the right factors of such products into pairs along the sum, in a type of 16 bits. A sum whose extent no step
+/// divides is padded with zeros, which takes a copy of the left factor as well.
 ///
 ///     s[h,m,n] = sum(k < 64) q[h,m,k] * t[h,n,k]
 ///  -> r[h, k // 2, n, k % 2] = t[h,n,k];  s[h,m,n] = sum(k < 64) q[h,m,k] * r[h, k // 2, n, k % 2]
-PairedOperands pair_operands(const Program& program, const ProductFilter& may = {});
+PairedOperands pair_operands(const Program& program, DType type, const ProductFilter& may = {});
 
 }  // namespace tilewright

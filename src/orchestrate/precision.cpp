@@ -21,9 +21,28 @@ namespace {
 
 bool is_constant_at_least(Expr e, int64_t least) { return e.is_constant() && e.constant() >= least; }
 
-/// A product with weights that can run on tile registers once layouts are chosen: columns that fill vectors, rows, and
-/// a reduction that tiles divide, along which the data can be contiguous.
-std::optional<WeightedContraction> product_on_tiles(const Program& program, const Primitive& p) {
+/// Whether the type has a finite number for each of the constant's.
+bool holds(DType type, const Program& program, ValueId constant) {
+    constexpr double kMostF16 = 65504;
+    if (type != DType::F16 || program.unread.count(constant) != 0 || program.values[constant].dtype != DType::F32)
+        return true;
+    const std::span<const float> x = program.constants.at(constant).as<float>();
+    return std::all_of(x.begin(), x.end(), [](float e) { return !(std::fabs(e) > kMostF16); });
+}
+
+/// In f16, shorter steps along a sum take the time of f32: each ends with additions in f32 (Intel Xeon 6/207: 16 pairs
+/// 1.4 times as fast as f32, 32 pairs 1.7).
+constexpr int64_t kLeastF16Step = 32;
+
+/// Whether a sum of this extent has steps of the type's instructions.
+bool has_steps(int64_t extent, DType type) {
+    if (type == DType::F16) return dot_products_step(extent, MatrixType::F16) >= kLeastF16Step;
+    return tile_step(extent, MatrixType::BF16) > 0;
+}
+
+/// A product with weights that can run on the CPU's instructions for the type once layouts are chosen: columns that
+/// fill vectors, rows, and a reduction that steps divide, along which the data can be contiguous.
+std::optional<WeightedContraction> narrow_product(const Program& program, const Primitive& p, DType type) {
     const TensorExpr* e = p.expr();
     if (e == nullptr) return std::nullopt;
     const auto product = weighted_contraction(program, *e);
@@ -32,17 +51,21 @@ std::optional<WeightedContraction> product_on_tiles(const Program& program, cons
     const Access &data = e->accesses[product->data], &weights = e->accesses[product->weights];
     const auto stored = [&](const Access& a) { return program.values[a.value].dtype; };
     const bool decoded =  // in panels of bf16
-        !c->factors[0].slot || !c->factors[1].slot || stored(weights) == DType::F16;
-    if (stored(data) != DType::F32 && stored(data) != DType::BF16) return std::nullopt;
-    if (!decoded && stored(weights) != DType::F32 && stored(weights) != DType::BF16) return std::nullopt;
+        type == DType::BF16 && (!c->factors[0].slot || !c->factors[1].slot || stored(weights) == DType::F16);
+    if (stored(data) != DType::F32 && stored(data) != type) return std::nullopt;
+    if (!decoded && (!c->reads_two() || (stored(weights) != DType::F32 && stored(weights) != type)))
+        return std::nullopt;
+    if (!holds(type, program, weights.value)) return std::nullopt;
     bool columns = false, rows = false, sum = false;
     for (size_t a = 0; a < e->spatial; ++a) {
         const bool by_data = index_uses(data.index, a), by_weights = index_uses(weights.index, a);
+        // Winograd's tiles, which lose too much in f16; or channel groups.
+        if (type == DType::F16 && by_data && by_weights && !e->extents[a].is_constant(1)) return std::nullopt;
         columns = columns || (by_weights && !by_data && is_constant_at_least(e->extents[a], kTileColumns));
         rows = rows || (by_data && !by_weights && !e->extents[a].is_constant(1));
     }
     for (size_t r = e->spatial; r < e->extents.size(); ++r)
-        sum = sum || (e->extents[r].is_constant() && tile_step(e->extents[r].constant(), MatrixType::BF16) > 0 &&
+        sum = sum || (e->extents[r].is_constant() && has_steps(e->extents[r].constant(), type) &&
                       std::any_of(data.index.begin(), data.index.end(), [&](Expr i) {
                           const auto linear = linear_in(i, {VarKind::Axis, static_cast<uint32_t>(r)});
                           return linear && linear->coefficient.is_constant(1);
@@ -262,24 +285,28 @@ bool is_product(const TensorExpr& e) {
     return c && c->type == DType::F32 && (!c->reads_plainly() || c->reads_two());
 }
 
-Program narrow_on_tiles(Program program, const F32Products& keep, NarrowedOperands& report) {
+Program narrow_on_cpu(Program program, DType type, const F32Products& keep, NarrowedOperands& report) {
     const auto may = [&](const Program& of, const Primitive& product) { return !keep.contains(of, product); };
     std::map<std::vector<uint32_t>, std::string> results;
     for (const Primitive& p : program.primitives)
-        if (!p.origin.parts.empty()) results.emplace(p.origin.parts, program.values[p.outputs.at(0)].name);
-    program = gather_window_runs(pad_columns(std::move(program), may), MatrixType::BF16, may);
-    PairedOperands paired = pair_operands(program, may);
+        if (!p.origin.parts.empty() && !p.outputs.empty())  // a check has none
+            results.emplace(p.origin.parts, program.values[p.outputs[0]].name);
+    // What is added to few columns or channels takes longer than f16 saves (Candy's last and first convolution).
+    if (type == DType::BF16) program = gather_window_runs(pad_columns(std::move(program), may), MatrixType::BF16, may);
+    PairedOperands paired = pair_operands(program, type, may);
     Narrowing how;
+    how.type = type;
     for (const auto& [id, p] : paired.products) how.products[id].data = {p};
     for (const PrimitiveId id : paired.program.primitives.ids()) {
         const Primitive& p = paired.program.primitives[id];
         if (p.expr() == nullptr) continue;
         if (keep.contains(paired.program, p)) {
             if (is_product(*p.expr())) how.kept.insert(id);
-        } else if (const auto product = product_on_tiles(paired.program, p)) {
+        } else if (const auto product = narrow_product(paired.program, p, type)) {
             how.products[id] = {{product->weights}, {product->data}};
         } else if (const auto row = product_of_one_row(paired.program, p)) {
-            how.products[id].weights = {row->weights};
+            if (holds(type, paired.program, p.expr()->accesses[row->weights].value))
+                how.products[id].weights = {row->weights};
         }
     }
     Program narrow = Narrower(std::move(paired.program), std::move(how)).run(report);
@@ -289,15 +316,6 @@ Program narrow_on_tiles(Program program, const F32Products& keep, NarrowedOperan
 }
 
 // --- GPUs
-
-/// The largest number of each type.
-constexpr double kMostF16 = 65504;
-
-bool holds(DType type, const Program& program, ValueId constant) {
-    if (type != DType::F16 || program.unread.count(constant) != 0) return true;
-    const std::span<const float> x = program.constants.at(constant).as<float>();
-    return std::all_of(x.begin(), x.end(), [](float e) { return !(std::fabs(e) > kMostF16); });
-}
 
 /// A product of this many numbers or fewer takes the time of its launch, and so does a copy.
 constexpr double kSmallProduct = 1 << 20;
@@ -321,7 +339,7 @@ bool fits_group_narrow(const Program& program, const Primitive& p, const Target&
 
 Program narrow_on_gpu(Program program, const Target& target, Precision precision, NarrowedOperands& report) {
     Narrowing how;
-    how.type = precision == Precision::F16 ? DType::F16 : DType::BF16;
+    how.type = narrow_type(precision);
     how.results = false;
     how.copies = [target, precision, type = how.type](const Program& p, const Primitive& reader) {
         return fits_group_narrow(p, reader, target, precision, type);
@@ -353,6 +371,12 @@ Program narrow_on_gpu(Program program, const Target& target, Precision precision
 
 bool is_copy(const TensorExpr& e) { return e.reducer == Reducer::None && e.body[e.body.root()].op == ScalarOp::Access; }
 
+DType narrow_type(Precision precision) { return precision == Precision::F16 ? DType::F16 : DType::BF16; }
+
+bool has_narrow_products(const Target& target, Precision precision) {
+    return precision == Precision::F16 ? target.f16_sums() : precision == Precision::BF16 && target.bf16_products();
+}
+
 Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report,
                         const F32Products& keep) {
     NarrowedOperands own;
@@ -361,8 +385,8 @@ Program narrow_operands(Program program, const Target& target, Precision precisi
         return precision == Precision::F16 || precision == Precision::BF16
                    ? narrow_on_gpu(std::move(program), target, precision, out)
                    : program;
-    if (!target.bf16_products()) return program;
-    return narrow_on_tiles(std::move(program), keep, out);
+    if (!has_narrow_products(target, precision)) return program;
+    return narrow_on_cpu(std::move(program), narrow_type(precision), keep, out);
 }
 
 }  // namespace tilewright

@@ -1,5 +1,5 @@
 #pragma once
-// Storage in 16 bits, for products on matrix instructions (--precision bf16, on a GPU also f16).
+// Storage in 16 bits, for products on matrix instructions (--precision bf16 and f16).
 
 #include "cost/target.h"
 #include "orchestrate/f32_products.h"
@@ -7,6 +7,11 @@
 #include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
+
+/// The type of 16 bits to which operands are rounded: of Precision::F16, f16; of others bf16.
+DType narrow_type(Precision precision);
+/// Whether a CPU's products of that type are faster than those of f32. Of f16, where they may be summed up in it.
+bool has_narrow_products(const Target& target, Precision precision);
 
 /// Whether the expression only moves elements.
 bool is_copy(const TensorExpr& e);
@@ -36,8 +41,8 @@ struct NarrowedOperands {
 /// outputs; where such a tensor is also an operand, it is copied. Tensors that are only copied to narrow ones are
 /// stored narrow as well.
 ///
-/// On a CPU (Target::bf16_products) these are products with weights, and products of computed tensors in pairs; their
-/// results are stored in bf16 as well if all readers allow it. On a GPU (f16 or bf16) these are all products of two
+/// On a CPU (has_narrow_products) these are products with weights, and products of computed tensors in pairs; their
+/// results are stored in the type as well if all readers allow it. On a GPU (f16 or bf16) these are all products of two
 /// tensors, and a tensor is copied for warpgroup instructions alone, because others round as they read. Constants that
 /// f16 cannot hold stay.
 ///

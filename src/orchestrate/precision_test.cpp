@@ -69,6 +69,53 @@ TEST(NarrowOperands, StoresOperandsOfProductsInBf16AndRoundsInputsIntoCopies) {
     EXPECT_LT(off, 0x1p-6);
 }
 
+Target with_f16_sums() {
+    Target t = restricted(generic_target(VectorIsa::avx512), code_level_from_string("avx512-fp16").value());
+    t.sums_in_f16 = true;
+    return t;
+}
+
+TEST(NarrowOperands, StoresOperandsInF16WhereTheyMayBeSummedInIt) {
+    const Program p = parsed(kTwoProducts);
+    NarrowedOperands report;
+    const Program narrow = narrow_operands(p, with_f16_sums(), Precision::F16, &report);
+    EXPECT_EQ(verify(narrow), std::vector<std::string>());
+    EXPECT_EQ(report.products, 2U);
+    const std::string text = print(narrow);
+    EXPECT_THAT(text, AllOf(HasSubstr("x.f16: f16[64, 32]"), HasSubstr("  a: f16[64, 64]"), HasSubstr("w1.f16: f16")));
+    EXPECT_THAT(text, Not(HasSubstr("bf16")));
+    EXPECT_LT(difference(p, narrow), 0x1p-9);
+    Target exact = with_f16_sums();
+    exact.sums_in_f16 = false;
+    EXPECT_EQ(print(narrow_operands(p, exact, Precision::F16)), print(p));
+    EXPECT_EQ(print(narrow_operands(p, with_f16_sums(), Precision::F32)), print(p));
+    EXPECT_EQ(print(narrow_operands(p, target_with_tiles(), Precision::F16)), print(p)) << "f16, and nothing coarser";
+}
+
+TEST(NarrowOperands, LeavesWeightsThatF16CannotHold) {
+    Program p = parsed(kTwoProducts);
+    for (auto& [v, w] : p.constants)
+        if (p.values[v].name == "w1") w.set(5, 70000);
+    const std::string text = print(narrow_operands(p, with_f16_sums(), Precision::F16));
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("w1.f16")), HasSubstr("w2.f16"), Not(HasSubstr("x.f16"))));
+}
+
+TEST(NarrowOperands, LeavesProductsInF32WhoseSumsHaveOnlyShortStepsOfF16) {
+    const auto text = [](int k) {
+        return print(narrow_operands(parsed(fmt::format(R"TW(  input x: f32[64, {0}]
+  input w: f32[{0}, 48]
+  y: f32[64, 48] = [64, 48] sum(i2 < {0}) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y Op
+  output y
+)TW",
+                                                        k)),
+                                     with_f16_sums(), Precision::F16));
+    };
+    EXPECT_THAT(text(36), HasSubstr("w.f16"));
+    EXPECT_THAT(text(34), HasSubstr("w.f16"));
+    EXPECT_THAT(text(24), Not(HasSubstr("f16")));
+    EXPECT_THAT(text(2 * 67), Not(HasSubstr("f16"))) << "steps of two";
+}
+
 /// The program with all products in f32 whose results are named.
 Program narrow_but(const Program& p, const std::set<std::string>& results, NarrowedOperands* report = nullptr) {
     Program narrow = narrow_operands(p, target_with_tiles(), Precision::BF16, report, {{}, results});
@@ -227,7 +274,7 @@ std::string attention(int n) {
 
 TEST(PairOperands, CopiesTheRightFactorsOfComputedTensorsIntoPairs) {
     const Program p = parsed(attention(64));
-    const PairedOperands paired = pair_operands(p);
+    const PairedOperands paired = pair_operands(p, DType::BF16);
     EXPECT_EQ(verify(paired.program), std::vector<std::string>());
     EXPECT_EQ(paired.products.size(), 2U);
     EXPECT_THAT(print(paired.program), HasSubstr("s.pairs: bf16[2, 16, 64, 2]"));
@@ -242,7 +289,7 @@ TEST(PairOperands, CopiesTheRightFactorsOfComputedTensorsIntoPairs) {
 
 TEST(PairOperands, PadsASumThatNoStepDivides) {
     const Program p = parsed(attention(37));
-    const Program paired = pair_operands(p).program;
+    const Program paired = pair_operands(p, DType::BF16).program;
     EXPECT_EQ(verify(paired), std::vector<std::string>());
     EXPECT_THAT(print(paired), HasSubstr("y.pairs: bf16[2, 32, 48, 2]"));
     EXPECT_THAT(print(paired), HasSubstr("y.padded: bf16[2, 40, 64]"));

@@ -105,6 +105,7 @@ std::string scheduling_text(const Scheduling& how) {
                                    t.resident_bytes(), m.ghz, m.fmas_per_cycle, m.loads_per_cycle, m.dispatch_cycles);
     for (const CycleRates::Level& l : m.caches) text += ' ' + text_of(l);
     text += ' ' + text_of(m.memory);
+    if (t.f16_sums()) text += fmt::format(" f16 {:a}", m.f16_per_cycle);
     if (how.residual) text += " residual " + how.residual->id();
     if (t.gpu) text += fmt::format(" {} {} {}", print(*t.gpu), to_string(how.precision), how.gpu_libraries);
     return text;

@@ -51,8 +51,9 @@ void set_numerics(Settings& s, const std::string& value) {
 }
 
 void set_precision(Settings& s, const std::string& value) {
-    if (value != "f32" && value != "f32-fast" && value != "bf16") refuse("precision", value, "f32, f32-fast or bf16");
-    s.pipeline.compile.precision = value == "bf16" ? Precision::BF16 : Precision::F32;
+    if (value != "f32" && value != "f32-fast" && value != "bf16" && value != "f16")
+        refuse("precision", value, "f32, f32-fast, bf16 or f16");
+    s.pipeline.compile.precision = value == "bf16" ? Precision::BF16 : value == "f16" ? Precision::F16 : Precision::F32;
     s.pipeline.compile.fast_f32 = value == "f32-fast";
 }
 

@@ -119,6 +119,7 @@ const std::vector<CodeLevel>& code_levels() {
         {"avx512", VectorIsa::avx512, {}},
         {"avx512-vnni", VectorIsa::avx512, {"avx512vnni"}},
         {"avx512-bf16", VectorIsa::avx512, {"avx512vnni", "avx512bf16"}},
+        {"avx512-fp16", VectorIsa::avx512, {"avx512vnni", "avx512bf16", "avx512fp16"}},
         {"amx", VectorIsa::avx512, {"avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16"}},
         {"neon", VectorIsa::neon, {}},
     };

@@ -86,6 +86,33 @@ TEST(DefaultSchedule, multiplies_bf16_by_dot_products_where_the_target_has_them)
     }
 }
 
+TEST(DefaultSchedule, sums_products_of_f16_in_f16_where_the_target_may) {
+    Target target = generic_target(VectorIsa::avx512);
+    target.native = true;
+    target.features = {"avx512fp16"};
+    assume_unit_rates(target);
+    const auto text = [&](int k) {
+        const Program stages = parse_program(fmt::format(R"(program product {{
+  input a: f16[40, {0}]
+  input b: f16[{1}, 48, 2]
+  c: f32[40, 48] = [40, 48] sum(i2 < {0}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2 // 2, i1, i2 % 2]  ; c ""
+  output c
+}})",
+                                                         k, (k + 1) / 2));
+        const TileProgram t = default_schedule(stages, target);
+        legal(t, stages, std::to_string(k));
+        return print(t);
+    };
+    EXPECT_THAT(text(128), testing::Not(testing::HasSubstr("matrix"))) << "--precision f32";
+    target.sums_in_f16 = true;
+    EXPECT_THAT(text(128), testing::HasSubstr("matrix f16 dot ["));
+    EXPECT_THAT(text(128), testing::HasSubstr("r2=64]")) << "32 sums of a lane, and then one in f32";
+    EXPECT_THAT(text(96), testing::HasSubstr("r2=48]"));
+    EXPECT_THAT(text(33), testing::Not(testing::HasSubstr("matrix"))) << "pairs need an even sum";
+    target.f16_gflops_1.value = target.fma_gflops_1.value;
+    EXPECT_THAT(text(128), testing::Not(testing::HasSubstr("matrix"))) << "no faster than multiply-adds of f32";
+}
+
 Target with_amx() {
     Target target = generic_target(VectorIsa::avx512);
     target.native = true;

@@ -74,6 +74,21 @@ int64_t tile_step(int64_t extent, MatrixType type) {
     return 0;
 }
 
+int64_t dot_products_step(int64_t extent, MatrixType type) {
+    const int64_t least = dot_step(type);
+    for (int64_t step = type == MatrixType::F16 ? kF16Step : least; step >= least; step -= least)
+        if (extent % step == 0) return step;
+    return 0;
+}
+
+bool sums_in_f16(const TileProgram& program) {
+    const Walk tree = walk(program);
+    return std::any_of(tree.computes.begin(), tree.computes.end(), [](const auto& c) {
+        const auto& unit = c.second->micro.matrix;
+        return unit && unit->dot() && unit->type == MatrixType::F16;
+    });
+}
+
 std::optional<TileSlots> tile_slots(const TensorExpr& e, const MatrixUnit& unit) {
     const auto factors = matrix_factors(e, unit);
     if (!factors) return std::nullopt;
@@ -126,6 +141,8 @@ std::string matrix_operand_fault(const TileProgram& program, const Compute& comp
     const std::set<DType> stored = {type(slots->left), type(slots->right)};
     if (m.matrix->type == MatrixType::I8) {
         if (stored != std::set{DType::U8, DType::I8}) return "one factor of products of bytes is u8, the other i8";
+    } else if (m.matrix->type == MatrixType::F16 && m.matrix->dot()) {
+        if (stored != std::set{DType::F16}) return "the factors of " + of + " in f16 are stored in it";
     } else if (m.matrix->type != MatrixType::BF16 || stored != std::set{DType::BF16}) {
         return "the factors of " + of + " are stored in bf16";
     }

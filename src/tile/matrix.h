@@ -21,6 +21,16 @@ inline int64_t matrix_bytes(MatrixType t) { return t == MatrixType::I8 ? 1 : 2; 
 /// Elements along the sum that lie together and that one lane adds up: those of 4 bytes.
 inline int64_t dot_step(MatrixType t) { return 4 / matrix_bytes(t); }
 
+/// Elements along the sum of one step of dot products in f16, at most: a lane adds up 32 products in f16 (AVX512_FP16),
+/// and the sum of a step joins one in f32. The error is then as with operands of bf16 (docs/numerics.md).
+inline constexpr int64_t kF16Step = 64;
+/// Elements along the sum of a step of dot products: dot_step(); in f16 the largest divisor of the extent in multiples
+/// of it, up to kF16Step. 0: none divides the extent.
+int64_t dot_products_step(int64_t extent, MatrixType type);
+
+/// Whether a kernel adds up products of f16 in f16.
+bool sums_in_f16(const TileProgram& program);
+
 // Tile registers of CPUs (Intel AMX): eight of 16 rows of 64 bytes. A product adds to 16 x 16 sums of f32 the products
 // of 16 rows of 32 elements and of 16 pairs x 16 columns, two elements of 2 bytes each; of bytes, to sums of 32-bit
 // integers those of 16 rows of 64 elements and of 16 groups of four x 16 columns.

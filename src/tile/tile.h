@@ -61,7 +61,7 @@ enum class Padding : uint8_t {
 };
 std::string_view to_string(Padding p);
 
-/// What the operands of a matrix instruction are rounded to; it adds up in f32.
+/// What the operands of a matrix instruction are rounded to; it adds up in f32 (dot products of f16: in steps).
 enum class MatrixType : uint8_t {
     TF32,  ///< 10 bits of mantissa, the exponents of f32
     F16,
@@ -81,7 +81,7 @@ enum class MatrixForm {
     Tile,
     /// Vector instructions of a CPU that add two products of bf16 (AVX512_BF16) or four of 8-bit integers (VNNI, AVX2)
     /// to every lane: rows times vectors of columns, as with multiply-adds. Factors lie as for Tile, in runs and groups
-    /// of two or four.
+    /// of two or four. Of f16 (AVX512_FP16), a lane's halves add up the even and the odd products of a step in f16.
     Dot,
 };
 /// As in the text of tile programs; of Warp, nothing.

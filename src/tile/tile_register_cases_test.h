@@ -11,15 +11,16 @@
 namespace tilewright::schedule_cases {
 
 /// c = relu(a b + bias), b in pairs along k and blocks of `block` columns: [n / block, k / 2, n % block, k % 2].
-inline std::string paired_product(const std::string& m, int n, int k, int block, const std::string& out) {
+inline std::string paired_product(const std::string& m, int n, int k, int block, const std::string& out,
+                                  const std::string& type = "bf16") {
     return fmt::format(R"TW(program product {{
-  input a: bf16[{0}, {2}]
-  input b: bf16[{4}, {5}, {3}, 2]
+  input a: {7}[{0}, {2}]
+  input b: {7}[{4}, {5}, {3}, 2]
   input bias: f32[{1}]
   c: {6}[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = a[i0, i2], @1 = b[i1 // {3}, i2 // 2, i1 % {3}, i2 % 2], @2 = bias[i1]  ; c ""
   output c
 }})TW",
-                       m, n, k, block, (n + block - 1) / block, k / 2, out);
+                       m, n, k, block, (n + block - 1) / block, k / 2, out, type);
 }
 
 inline void products_on_tile_registers_have_rests_of_rows_and_columns(Collector& right) {
@@ -183,6 +184,43 @@ for k by 64 {{
               std::string(m) == "20" ? std::vector<Sizes>{{}} : all_of("m", {1, 8, 19, 32}));
 }
 
+/// Steps that are one group of pairs, several, and several of an odd number of pairs; sums below 2048 are exact in f16.
+inline void dot_products_of_f16_sum_up_in_steps(Collector& right) {
+    struct Shape {
+        const char* m;
+        int n, k, block, rows, lanes, step;
+    };
+    for (const Shape& s :
+         {Shape{"64", 64, 64, 32, 8, 16, 64}, Shape{"23", 40, 30, 32, 12, 16, 30}, Shape{"25", 24, 6, 48, 3, 16, 2},
+          Shape{"13", 23, 48, 16, 6, 8, 24}, Shape{"$m", 40, 96, 32, 14, 16, 32}, Shape{"$m", 33, 10, 16, 5, 8, 10}})
+        for (const char* out : {"f32", "f16"}) {
+            const std::string schedule = fmt::format(
+                "axes m=\"{}\" n=\"{}\" k=\"{}\"\nstage 0 over [m n k]\nparallel m by {} {{\n"
+                "compute 0 vector n lanes {} matrix f16 dot [m n k] registers [m={} n={} k={}] order [n m k] "
+                "padding partition\n}}",
+                s.m, s.n, s.k, 2 * s.rows, s.lanes, s.rows, s.block, s.step);
+            const bool known = std::string(s.m) != "$m";
+            right(kernel(paired_product(s.m, s.n, s.k, s.block, out, "f16"), schedule),
+                  known ? std::vector<Sizes>{{}} : all_of("m", {1, 2, 5, 13, 14, 15, 31, 60}),
+                  out == std::string("f32") ? 0 : 5e-4);
+        }
+    right(kernel(paired_product("20", 48, 128, 32, "f32", "f16"), R"TW(axes m="20" n="48" k="128"
+stage 0 over [m n k]
+for k by 64 {
+  compute 0 vector n lanes 16 matrix f16 dot [m n k] registers [m=8 n=32 k=32] order [n m k] padding partition
+})TW"));
+    right(kernel(R"TW(program convolution {
+  input x: f16[7, 7, 6]
+  input w: f16[2, 3, 3, 3, 32, 2]
+  y: f32[7, 7, 64] = [7, 7, 64] sum(i3 < 6, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i0 + i4 - 1, i1 + i5 - 1, i3] when i0 + i4 - 1 >= 0 and -i0 - i4 + 7 >= 0 and i1 + i5 - 1 >= 0 and -i1 - i5 + 7 >= 0 else 0, @1 = w[i2 // 32, i4, i5, i3 // 2, i2 % 32, i3 % 2]  ; y ""
+  output y
+})TW",
+                 R"TW(axes h="7" w="7" n="64" k="6" kh="3" kw="3"
+stage 0 over [h w n k kh kw]
+load 0 access 0 layout "" padding local
+compute 0 vector n lanes 16 matrix f16 dot [w n k] registers [h=2 w=5 n=32 k=6] order [n h w kh kw k] padding partition)TW"));
+}
+
 inline void windows_of_dot_products_share_a_padded_copy(Collector& right) {
     right(kernel(R"TW(program convolution {
   input x: bf16[7, 7, 6]
@@ -226,7 +264,8 @@ inline void dot_products_of_bytes_have_tails_of_rows_and_columns(Collector& righ
 }
 
 inline std::vector<Group> of_dot_products() {
-    Collector tails, partial, windows, bytes;
+    Collector tails, partial, windows, bytes, halves;
+    dot_products_of_f16_sum_up_in_steps(halves);
     dot_products_of_bytes_have_tails_of_rows_and_columns(bytes);
     dot_products_have_tails_of_rows_and_columns(tails);
     partial_sums_of_dot_products_are_kept_in_the_result(partial);
@@ -234,6 +273,7 @@ inline std::vector<Group> of_dot_products() {
     return {{"dot_products_have_tails_of_rows_and_columns", tails.cases},
             {"partial_sums_of_dot_products_are_kept_in_the_result", partial.cases},
             {"windows_of_dot_products_share_a_padded_copy", windows.cases},
+            {"dot_products_of_f16_sum_up_in_steps", halves.cases},
             {"dot_products_of_bytes_have_tails_of_rows_and_columns", bytes.cases}};
 }
 

@@ -378,16 +378,19 @@ class Verifier {
         const MatrixUnit& u = *m.matrix;
         if (m.vector_axis != u.columns || m.lanes < 2)
             fault("{}: the vector axis of dot products is their columns", what);
-        for (size_t a = e.spatial; a < e.extents.size(); ++a) {
-            const int64_t tile = a < m.registers.size() ? m.registers[a] : 1, step = a == u.sum ? dot_step(u.type) : 1;
-            if (tile != step)
-                fault("{}: dot products have steps of {} along {}, not {}", what, step, stage_axis(compute.stage, a),
-                      tile);
-        }
+        const auto tile = [&](size_t a) { return a < m.registers.size() ? m.registers[a] : 1; };
+        const int64_t least = dot_step(u.type), most = u.type == MatrixType::F16 ? kF16Step : least;
+        for (size_t a = e.spatial; a < e.extents.size(); ++a)
+            if (a != u.sum && tile(a) != 1)
+                fault("{}: dot products have steps of 1 along {}, not {}", what, stage_axis(compute.stage, a), tile(a));
+        if (tile(u.sum) < least || tile(u.sum) % least != 0 || tile(u.sum) > most)
+            fault("{}: dot products have steps of {} along {}, not {}", what,
+                  most > least ? fmt::format("multiples of {} up to {}", least, most) : std::to_string(least),
+                  stage_axis(compute.stage, u.sum), tile(u.sum));
         const Expr sum = e.extents[u.sum];
-        if (!sum.is_constant() || sum.constant() % dot_step(u.type) != 0)
+        if (!sum.is_constant() || sum.constant() % std::max(least, tile(u.sum)) != 0)
             fault("{}: the extent of {} is not a multiple of {}", what, stage_axis(compute.stage, u.sum),
-                  dot_step(u.type));
+                  std::max(least, tile(u.sum)));
         const std::string operands = matrix_operand_fault(p_, compute);
         if (!operands.empty()) fault("{}: {}", what, operands);
     }

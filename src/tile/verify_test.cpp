@@ -312,6 +312,12 @@ TEST(VerifyTiles, dot_products_take_pairs_along_an_even_sum) {
                 ElementsAre("compute 0: dot products have steps of 2 along k, not 4"));
     EXPECT_THAT(with("vector n lanes 16 matrix bf16 dot [m n k] registers [m=4 n=16]"),
                 Contains("compute 0: dot products have steps of 2 along k, not 1"));
+    EXPECT_THAT(with("vector n lanes 16 matrix f16 dot [m n k] registers [m=4 n=16 k=8]"),
+                ElementsAre("compute 0: the factors of dot products in f16 are stored in it"));
+    EXPECT_THAT(with("vector n lanes 16 matrix f16 dot [m n k] registers [m=4 n=16 k=6]"),
+                Contains("compute 0: the extent of k is not a multiple of 6"));
+    EXPECT_THAT(with("vector n lanes 16 matrix f16 dot [m n k] registers [m=4 n=16 k=66]", 132),
+                Contains("compute 0: dot products have steps of multiples of 2 up to 64 along k, not 66"));
     EXPECT_THAT(with(right, 8, "i2 // 2, i1 % 16, 1 - i2 % 2"),
                 ElementsAre("compute 0: the right factor is not stored in pairs along the sum"));
     EXPECT_THAT(with("vector m lanes 4 matrix bf16 dot [m n k] registers [m=4 n=16 k=2]"),

@@ -123,7 +123,7 @@ class KernelChecker::Impl {
     }
 
     std::vector<Tensor> reference(const Program& program) const {
-        return interpret(with_error_bounds(program), inputs_, {.exact = true});
+        return interpret(with_error_bounds(program, options_.f16_sums), inputs_, {.exact = true});
     }
 
     void refer_to_windows(size_t i) {

@@ -19,6 +19,7 @@ struct CheckOptions {
     /// kernel are compared in windows instead of completely: at both ends of every axis and at random places in
     /// between, which covers first, last and middle tiles. Each element of a window is compared with its full sum.
     int64_t work = int64_t{1} << 26;
+    bool f16_sums = false;  ///< products of f16 may be added up in f16 (with_error_bounds, sums_in_f16)
 };
 
 struct CheckResult {

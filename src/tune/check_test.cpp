@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "program/random_program.h"
 #include "program/scalar_ops.h"
 #include "schedule/default_schedule.h"
 #include "tile/examples_test.h"
+#include "tile/matrix.h"
 #include "tile/random_case_test.h"
 #include "tune/error_bound.h"
 #include "tune/operands.h"
@@ -170,6 +173,45 @@ TEST_F(Check, kernels_of_the_same_stages_share_inputs_and_reference) {
     EXPECT_TRUE(again.ok) << again.reason;
     EXPECT_EQ(again.compared, first.compared);
     EXPECT_EQ(again.worst, first.worst);
+}
+
+// --- sums in f16
+
+/// c = sum(k < 256) a b, by a lane for every column, in steps of 64 products.
+TileProgram product_in_f16() {
+    return parse_tile_program(R"TW(tile product {
+stages {
+program product {
+  input a: f16[24, 256]
+  input b: f16[1, 128, 32, 2]
+  c: f32[24, 32] = [24, 32] sum(i2 < 256) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 32, i2 // 2, i1 % 32, i2 % 2]  ; c ""
+  output c
+}
+}
+axes m="24" n="32" k="256"
+stage 0 over [m n k]
+compute 0 vector n lanes 16 matrix f16 dot [m n k] registers [m=6 n=32 k=64] order [n m k] padding partition
+})TW");
+}
+
+TEST_F(Check, of_sums_in_f16_needs_bounds_that_allow_them) {
+    const TileProgram t = product_in_f16();
+    ASSERT_TRUE(sums_in_f16(t));
+    EXPECT_FALSE(check(t, t.stages).ok) << "f32's bounds";
+    const CheckResult r = check(t, t.stages, {.f16_sums = true});
+    EXPECT_TRUE(r.ok) << r.reason;
+    EXPECT_GT(r.compared, 700);
+    EXPECT_GT(r.worst, 0.01) << "the bounds are not far off";
+}
+
+TEST(ErrorBound, of_sums_in_f16_is_unknown_where_they_may_overflow) {
+    const TileProgram t = product_in_f16();
+    Tensor a(DType::F16, {24, 256}), b(DType::F16, {1, 128, 32, 2});
+    for (int64_t i = 0; i < a.count(); ++i) a.set(i, i < 256 ? 100 : 1);
+    for (int64_t i = 0; i < b.count(); ++i) b.set(i, i % 2 == 0 ? 4 : -4);
+    const Tensor bounds = interpret(with_error_bounds(t.stages, true), {a, b}, {.exact = true}).at(1);
+    EXPECT_FALSE(std::isfinite(bounds.get(0))) << "256 x 400 in magnitude, whatever the sum";
+    EXPECT_NEAR(bounds.get(32), 33.0 / 2048 * 1024, 1);
 }
 
 // --- the bounds themselves

@@ -7,7 +7,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "program/analysis/contraction.h"
 #include "program/scalar_ops.h"
+#include "tile/matrix.h"
 
 namespace tilewright {
 namespace {
@@ -264,7 +266,7 @@ class BodyErrors {
 /// Builds the program with bounds.
 class Bounds {
   public:
-    explicit Bounds(const Program& stages) : out_(stages) {
+    Bounds(const Program& stages, bool f16_sums) : out_(stages), f16_sums_(f16_sums) {
         out_.primitives = {};
         for (const Primitive& p : stages.primitives) {
             TW_CHECK(p.expr() != nullptr, "stage {} is not a tensor expression", p.name);
@@ -483,8 +485,42 @@ class Bounds {
             default:
                 break;  // the error of a maximum is at most the largest error of its terms
         }
+        if (f16_sums_ && is_f16_product(e)) return f16_sum(e, acc, root, term.value, b, body);
         body.set_root(root ? root : b.number(0));
         return reduce_to("error", e, body, e.reducer == Reducer::Sum || n == 0 ? Reducer::Sum : Reducer::Max);
+    }
+
+    bool is_f16_product(const TensorExpr& e) const {
+        const auto c = contraction(e);
+        const auto in_f16 = [&](size_t k) {
+            const auto& slot = c->factors[k].slot;
+            return slot && out_.values[e.accesses[*slot].value].dtype == DType::F16;
+        };
+        return c && c->type == DType::F32 && in_f16(0) && in_f16(1);
+    }
+
+    /// The bound of a sum whose steps are in f16. `wide`: of the same term in f32; may be absent.
+    ValueId f16_sum(const TensorExpr& e, ValueId acc, ScalarId wide, ScalarId term, BodyErrors& b, ScalarBody& body) {
+        constexpr double kAdditions = static_cast<double>(kF16Step) / 2 + 1;
+        const Precision f16 = precision(DType::F16);
+        const ScalarId size = b.magnitude(term);
+        const ScalarId own = b.plus(b.times(b.number(kAdditions * f16.u), size), b.number(f16.smallest / 2));
+        body.set_root(b.plus(wide, own));
+        const ValueId rounded = reduce_to("error", e, body, Reducer::Sum);
+        body.set_root(size);
+        const ValueId all = reduce_to("magnitude", e, body, Reducer::Sum);
+        TensorExpr after;
+        after.extents = out_.values[acc].shape;
+        after.spatial = after.extents.size();
+        after.accesses = {at_point(rounded, e.spatial), at_point(all, e.spatial)};
+        ScalarBody last;
+        BodyErrors d(last);
+        last.set_root(d.where(ScalarOp::Lt, last.access(1, DType::F64), d.number(f16.overflow),
+                              last.access(0, DType::F64), d.number(kInfinity)));
+        after.body = last.pruned();
+        const ValueId error = new_value("error", DType::F64, after.extents);
+        add(std::move(after), error);
+        return error;
     }
 
     ValueId reduce_to(const char* role, TensorExpr e, const ScalarBody& body, Reducer reducer) {
@@ -497,11 +533,12 @@ class Bounds {
     }
 
     Program out_;
+    const bool f16_sums_;
     std::map<ValueId, ValueId> error_;  // maps a value to its bound; absent: it is exact
 };
 
 }  // namespace
 
-Program with_error_bounds(const Program& stages) { return Bounds(stages).take(); }
+Program with_error_bounds(const Program& stages, bool f16_sums) { return Bounds(stages, f16_sums).take(); }
 
 }  // namespace tilewright

@@ -21,6 +21,10 @@ namespace tilewright {
 /// Higham and T. Mary, "A new approach to probabilistic rounding error analysis", 2019, with lambda = 6.) A
 /// discontinuous operation (comparison, rounding, conversion to an integer, an index) is exact if the operands' errors
 /// do not reach the discontinuity; otherwise its bound is the jump, or infinity.
-Program with_error_bounds(const Program& stages);
+///
+/// `f16_sums`: sums of products of two operands of f16 may be in f16 for a step of kF16Step elements (tile/matrix.h).
+/// Each of the 33 additions to a number there has an error of 2^-11 of it, or of 2^-25; where the magnitudes of all terms
+/// add up to 65000 or more, the sum may overflow, and no bound is known.
+Program with_error_bounds(const Program& stages, bool f16_sums = false);
 
 }  // namespace tilewright

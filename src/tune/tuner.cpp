@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "runtime/memory_limit.h"
+#include "tile/matrix.h"
 #include "tune/canonical.h"
 #include "tune/child_run.h"
 #include "tune/operands.h"
@@ -60,9 +62,12 @@ class Bench {
         return fmt::format("its operands have {:.0f} MB at the sizes that are assumed", bytes * 1e-6);
     }
 
-    bool correct(const cpu::CompiledKernel& kernel, ThreadPool& pool, Measurement& result) {
-        if (!checker_) checker_.emplace(dynamic_stages_, CheckOptions{.bindings = sizes_, .work = check_work_});
-        const CheckResult check = checker_->check(kernel, pool);
+    bool correct(const cpu::CompiledKernel& kernel, bool f16_sums, ThreadPool& pool, Measurement& result) {
+        std::optional<KernelChecker>& checker = checkers_[f16_sums ? 1 : 0];
+        if (!checker)
+            checker.emplace(dynamic_stages_,
+                            CheckOptions{.bindings = sizes_, .work = check_work_, .f16_sums = f16_sums});
+        const CheckResult check = checker->check(kernel, pool);
         if (!check.ok) refuse(result, Verdict::wrong, check.reason);
         return check.ok;
     }
@@ -90,7 +95,8 @@ class Bench {
     std::optional<Operands> operands_;
     const Program dynamic_stages_;
     const int64_t check_work_;
-    std::optional<KernelChecker> checker_;  ///< created for the first kernel: its operands may be large
+    /// Of kernels that add up in f32, and of others. Created for the first kernel: operands may be large.
+    std::array<std::optional<KernelChecker>, 2> checkers_;
 };
 
 /// A schedule to measure, on the operands of its kernel. The key of the result is already set.
@@ -113,7 +119,8 @@ class CandidateTimer {
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
         for (size_t i = 0; i < group.size(); ++i) {
-            if (!kernels[i] || !group[i].bench->correct(*kernels[i], pool, *group[i].result)) continue;
+            const bool f16_sums = sums_in_f16(*group[i].kernel);
+            if (!kernels[i] || !group[i].bench->correct(*kernels[i], f16_sums, pool, *group[i].result)) continue;
             runnables.push_back({group[i].kernel->name, group[i].bench->run_of(*kernels[i], pool)});
             passed.push_back(group[i].result);
         }
@@ -127,7 +134,7 @@ class CandidateTimer {
             cpu::CompiledKernel kernel;
             kernel.library = candidate.make();
             ThreadPool pool(target_.workers, Pinning::on);
-            if (!bench.correct(kernel, pool, result)) return;
+            if (!bench.correct(kernel, false, pool, result)) return;
             bench.reset_operands();
             KernelRun run = bench.run_of(kernel, pool);
             run();  // the first run starts the library's threads: else the kernel could be given up for it

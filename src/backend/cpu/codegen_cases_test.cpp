@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(All, CodegenCases, testing::ValuesIn(schedule_cases::al
 INSTANTIATE_TEST_SUITE_P(TileRegisters, CodegenCases, testing::ValuesIn(schedule_cases::on_tile_registers()),
                          [](const auto& group) { return group.param.name; });
 
-// Likewise where it has AVX512_BF16.
+// Likewise where it has AVX512_BF16 or AVX512_FP16.
 INSTANTIATE_TEST_SUITE_P(DotProducts, CodegenCases, testing::ValuesIn(schedule_cases::of_dot_products()),
                          [](const auto& group) { return group.param.name; });
 
@@ -74,6 +74,19 @@ compute 0 vector n lanes 8 matrix i8 dot [m n k] registers [m=4 n=16 k=4] order 
     for (int64_t i = 0; i < inputs[1].count(); ++i) inputs[1].set(i, i % 5 == 0 ? 127 : -128);
     for (const Target& isa : isas()) EXPECT_EQ(disagreement(t, inputs, 0, isa), "") << to_string(isa.isa);
     EXPECT_THAT(print_llvm(t, avx2()), HasSubstr("avx2.pmadd.wd"));
+}
+
+TEST(CodegenDotProducts, of_f16_are_one_instruction_for_32_products) {
+    const TileProgram t = schedule_cases::kernel(schedule_cases::paired_product("16", 32, 128, 32, "f32", "f16"), R"TW(
+axes m="16" n="32" k="128"
+stage 0 over [m n k]
+compute 0 vector n lanes 16 matrix f16 dot [m n k] registers [m=4 n=32 k=64] order [n m k] padding partition)TW");
+    const auto code = [&](const char* level) {
+        return print_llvm(t, restricted(generic_target(VectorIsa::avx512), code_level_from_string(level).value()));
+    };
+    EXPECT_THAT(code("avx512-fp16"), HasSubstr("call <32 x half> @llvm.fma.v32f16"));
+    EXPECT_THAT(code("avx512-fp16"), Not(HasSubstr("call <16 x float> @llvm.fma")));
+    EXPECT_THAT(code("avx512-bf16"), Not(HasSubstr("@llvm.fma.v32f16")));
 }
 
 TEST(CodegenTables, of_sixteen_numbers_are_permutations_of_a_register) {

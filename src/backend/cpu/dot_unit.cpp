@@ -33,6 +33,62 @@ llvm::Value* emit_dot_bf16(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value*
 
 namespace {
 
+/// The low half of each lane, of f16, as float.
+llvm::Value* low_halves(llvm::IRBuilder<>& b, llvm::Value* pairs) {
+    const auto lanes = llvm::cast<llvm::FixedVectorType>(pairs->getType())->getNumElements();
+    llvm::Value* words = b.CreateTrunc(pairs, llvm::FixedVectorType::get(b.getInt16Ty(), lanes));
+    return b.CreateFPExt(b.CreateBitCast(words, llvm::FixedVectorType::get(b.getHalfTy(), lanes)),
+                         llvm::FixedVectorType::get(b.getFloatTy(), lanes));
+}
+llvm::Value* high_halves(llvm::IRBuilder<>& b, llvm::Value* pairs) { return low_halves(b, b.CreateLShr(pairs, 16)); }
+
+llvm::Value* words_of(llvm::IRBuilder<>& b, llvm::Value* numbers, llvm::Type* pairs) {
+    const auto lanes = llvm::cast<llvm::FixedVectorType>(pairs)->getNumElements();
+    llvm::Value* halves = b.CreateFPTrunc(numbers, llvm::FixedVectorType::get(b.getHalfTy(), lanes));
+    return b.CreateZExt(b.CreateBitCast(halves, llvm::FixedVectorType::get(b.getInt16Ty(), lanes)), pairs);
+}
+
+llvm::Type* halves_of(llvm::IRBuilder<>& b, llvm::Value* pairs) {
+    const auto lanes = llvm::cast<llvm::FixedVectorType>(pairs->getType())->getNumElements();
+    return llvm::FixedVectorType::get(b.getHalfTy(), 2 * lanes);
+}
+
+}  // namespace
+
+llvm::Value* emit_dot_f16(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
+                          bool emulated) {
+    llvm::Type* pairs = sums->getType();
+    if (!emulated) {
+        llvm::Type* halves = halves_of(b, sums);
+        const auto of = [&](llvm::Value* v) { return b.CreateBitCast(v, halves); };
+        return b.CreateBitCast(b.CreateIntrinsic(llvm::Intrinsic::fma, {halves}, {of(left), of(right), of(sums)}),
+                               pairs);
+    }
+    const auto half = [&](const auto& part) {
+        llvm::Value* sum = part(b, sums);
+        sum = b.CreateIntrinsic(llvm::Intrinsic::fma, {sum->getType()}, {part(b, left), part(b, right), sum});
+        return words_of(b, sum, pairs);
+    };
+    llvm::Value* even = half(low_halves);
+    return b.CreateOr(even, b.CreateShl(half(high_halves), 16));
+}
+
+llvm::Value* emit_add_pairs_f16(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* pairs, bool emulated) {
+    llvm::Value* both = nullptr;
+    if (emulated) {
+        both = words_of(b, b.CreateFAdd(low_halves(b, pairs), high_halves(b, pairs)), pairs->getType());
+    } else {
+        llvm::Type* halves = halves_of(b, pairs);
+        llvm::Value* turned = b.CreateIntrinsic(llvm::Intrinsic::fshl, {pairs->getType()},
+                                                {pairs, pairs, llvm::ConstantInt::get(pairs->getType(), 16)});
+        both = b.CreateBitCast(b.CreateFAdd(b.CreateBitCast(pairs, halves), b.CreateBitCast(turned, halves)),
+                               pairs->getType());
+    }
+    return b.CreateFAdd(sums, low_halves(b, both));
+}
+
+namespace {
+
 /// The same by 16-bit numbers: of each lane's bytes, those at even and those at odd positions are one pair each.
 llvm::Value* emit_dot_words(llvm::IRBuilder<>& b, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
                             unsigned lanes) {

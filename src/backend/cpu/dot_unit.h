@@ -1,6 +1,7 @@
 #pragma once
 // Vector instructions that add two products of bf16 numbers (AVX512_BF16) or four of bytes (VNNI, or two of 16-bit
-// pairs) to every lane, and code that does the same on machines without them.
+// pairs) to every lane, or one of f16 to each half of a lane (AVX512_FP16), and code that does the same on machines
+// without them.
 
 #include <llvm/IR/IRBuilder.h>
 
@@ -16,6 +17,13 @@ std::pair<llvm::Value*, llvm::Value*> widened_pairs(llvm::IRBuilder<>& builder, 
 /// numbers are then as the caller's mode has them, where the instruction takes them for 0.
 llvm::Value* emit_dot_bf16(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
                            bool emulated);
+
+/// sums[n] + left[n] * right[n] of the even elements and of the odd ones, each rounded to f16 once (VFMADD*PH). All are
+/// vectors of pairs of f16, as i32. Emulated, the sum is rounded to f32 first.
+llvm::Value* emit_dot_f16(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* left, llvm::Value* right,
+                          bool emulated);
+/// sums[n] + (pairs[n].even + pairs[n].odd), the latter rounded to f16, the former to f32. `sums`: a vector of f32.
+llvm::Value* emit_add_pairs_f16(llvm::IRBuilder<>& builder, llvm::Value* sums, llvm::Value* pairs, bool emulated);
 
 /// How four products of bytes are added to a lane.
 enum class ByteDots : uint8_t {

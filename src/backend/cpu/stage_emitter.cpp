@@ -134,7 +134,8 @@ class StageEmitter : public StageMatrix {
 
     void reduction_loops(size_t k) {
         const std::vector<size_t> axes = order(true);
-        if (k == axes.size()) return whole_sum_ ? store_map() : on_tiles() ? add_products() : accumulate();
+        if (k == axes.size())
+            return whole_sum_ ? store_map() : on_tiles() ? add_products() : on_f16() ? accumulate_f16() : accumulate();
         if (scale_ && scale_->first_loop == k && !inside_scale_) return scaled_loops(k);
         tiles_of(axes[k], [&] { reduction_loops(k + 1); });
     }
@@ -569,6 +570,34 @@ class StageEmitter : public StageMatrix {
                 b_.CreateStore(step(acc, p), slot);
             }
         }
+    }
+
+    /// One step of the reduction by dot products in f16: a loop over a few pairs, whose sums of f16 join those of f32.
+    void accumulate_f16() {
+        constexpr int64_t kUnrolled = 8;  // elements along the sum
+        const size_t sum = m_.matrix->sum;
+        const auto saved = std::tuple(regs_[sum], base_[sum], ranges_.axes[sum]);
+        const int64_t elements = regs_[sum];
+        std::vector<llvm::AllocaInst*> sums = start_pairs(acc_.size());
+        std::swap(acc_, sums);
+        for (regs_[sum] = kUnrolled; elements % regs_[sum] != 0;) regs_[sum] -= dot_step(MatrixType::F16);
+        if (auto& last = ranges_.axes[sum].hi) last = *last + (elements - regs_[sum]);
+        exprs_.set_ranges(ranges_);
+        llvm::Value* end = b_.CreateNSWAdd(base_[sum], b_.getInt64(static_cast<uint64_t>(elements)));
+        emit_loop(
+            b_, base_[sum], end, regs_[sum],
+            [&](llvm::Value* at) {
+                bind_axis(sum, at);
+                accumulate();
+            },
+            "pairs");
+        std::swap(acc_, sums);
+        regs_[sum] = std::get<0>(saved);
+        ranges_.axes[sum] = std::get<2>(saved);
+        exprs_.set_ranges(ranges_);
+        bind_axis(sum, std::get<1>(saved));
+        forget();
+        for (size_t i = 0; i < acc_.size(); ++i) add_pairs(acc_[i], sums[i]);
     }
 
     llvm::Value* step(llvm::Value* acc, const Coords& p) {

@@ -62,6 +62,7 @@ struct StageJob {
     bool emulated_tiles = false;        ///< tile registers of bf16 are memory (tile_unit.h)
     bool emulated_byte_tiles = false;   ///< tile registers of bytes are
     bool emulated_dots = false;         ///< dot products of bf16 are multiply-adds (dot_unit.h)
+    bool emulated_f16 = false;          ///< those of f16 are multiply-adds in f32, and rounded
     ByteDots byte_dots = ByteDots::Emulated;
 };
 

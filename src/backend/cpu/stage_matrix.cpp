@@ -274,6 +274,24 @@ void StageMatrix::enter_dots() {
     bind_axis(u.sum, axis_ranges_[u.sum].lo);
 }
 
+std::vector<llvm::AllocaInst*> StageMatrix::start_pairs(size_t count) {
+    llvm::Type* type = llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(lanes_));
+    llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+    std::vector<llvm::AllocaInst*> out;
+    for (size_t i = 0; i < count; ++i) {
+        llvm::IRBuilder<> at_entry(&entry, entry.begin());
+        out.push_back(at_entry.CreateAlloca(type, nullptr, "pairs"));
+        b_.CreateStore(llvm::Constant::getNullValue(type), out.back());
+    }
+    return out;
+}
+
+void StageMatrix::add_pairs(llvm::AllocaInst* sum, llvm::AllocaInst* pairs) {
+    llvm::Value* before = b_.CreateLoad(sum->getAllocatedType(), sum);
+    llvm::Value* more = b_.CreateLoad(pairs->getAllocatedType(), pairs);
+    b_.CreateStore(emit_add_pairs_f16(b_, before, more, job_.emulated_f16), sum);
+}
+
 llvm::Value* StageMatrix::packed(uint32_t slot, Coords p) {
     for (size_t a = 0; a < n_axes_; ++a)
         if (((access_mask_[slot] >> a) & 1) == 0) p[a] = 0;
@@ -307,6 +325,7 @@ llvm::Value* StageMatrix::packed(uint32_t slot, Coords p) {
 llvm::Value* StageMatrix::add_dot(llvm::Value* sum, const Coords& p) {
     llvm::Value *left = packed(slots_->left, p), *right = packed(slots_->right, p);
     if (m_.matrix->type == MatrixType::BF16) return emit_dot_bf16(b_, sum, left, right, job_.emulated_dots);
+    if (on_f16()) return emit_dot_f16(b_, sum, left, right, job_.emulated_f16);
     if (job_.accesses[slots_->left].storage == DType::I8) std::swap(left, right);
     const bool one_register = lanes_ * 32 <= job_.vector_bits;
     return emit_dot_bytes(b_, sum, left, right, one_register ? job_.byte_dots : ByteDots::Emulated);

@@ -38,12 +38,16 @@ class StageMatrix : public StagePrefetch {
     llvm::AllocaInst* sums_memory() const { return sums_; }
 
     bool on_dots() const { return m_.matrix && m_.matrix->dot(); }
+    bool on_f16() const { return on_dots() && m_.matrix->type == MatrixType::F16; }
     /// Before the loops of the stage.
     void enter_dots();
     /// Before a step of the reduction.
     void start_dots() { packed_.clear(); }
-    /// The accumulator with the products of p and of the next points along the sum.
+    /// The accumulator with the products of p and of the next points along the sum. In f16 it is one of pairs.
     llvm::Value* add_dot(llvm::Value* sum, const Coords& p);
+    /// In f16: the sums of a step's pairs start at 0 in accumulators of `count` i32 vectors, and join sums of f32.
+    std::vector<llvm::AllocaInst*> start_pairs(size_t count);
+    void add_pairs(llvm::AllocaInst* sum, llvm::AllocaInst* pairs);
 
   private:
     /// The rows of one accumulator: the first point, and their number.

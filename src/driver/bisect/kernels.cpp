@@ -9,6 +9,7 @@
 #include "compile/limits.h"
 #include "driver/bisect/evaluate.h"
 #include "orchestrate/kernel_group.h"
+#include "tile/matrix.h"
 #include "tune/error_bound.h"
 #include "tune/operands.h"
 #include "tune/restrict.h"
@@ -176,7 +177,8 @@ class Search {
     /// Compares with the exact results on the same inputs. Sets reason, error, bounds and value of `fault`.
     bool is_wrong(KernelFault& fault, const Program& stages, const std::vector<Tensor>& inputs) {
         std::vector<Tensor> exact = fault.expected;
-        if (options_.bounds) exact = interpret(with_error_bounds(stages), inputs, {.exact = true});
+        const bool f16_sums = sums_in_f16(model_.kernels()[fault.kernel]);
+        if (options_.bounds) exact = interpret(with_error_bounds(stages, f16_sums), inputs, {.exact = true});
         const size_t n = fault.expected.size();
         for (size_t k = 0; k < n; ++k) {
             const Comparison c = compare(fault.found[k], fault.expected[k], options_.tolerance, "");

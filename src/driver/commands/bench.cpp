@@ -105,12 +105,16 @@ Peak peak_of(const ModelOptions& o, int threads) {
     }
     Target target = current_target();
     target.workers = threads;
-    const bool bf16 = o.precision != "f32" && target.bf16_products();
-    return {peak_gflops(target) * (bf16 ? matrix_advantage(target, 2) : 1),
+    const bool f16 = o.precision == "f16";
+    target.sums_in_f16 = f16;
+    const bool narrow = f16 ? target.f16_sums() : o.precision != "f32" && target.bf16_products();
+    return {peak_gflops(target) * (narrow ? matrix_advantage(target, 2) : 1),
             std::string(target.calibrated ? "measured " : "assumed (see `tilewright info --calibrate`) ") +
-                (bf16 ? "bf16" : "FMA"),
-            [target, bf16](const Work& w) {
-                return limit_of({w.flops, w.bytes, bf16 ? w.flops : 0}, target).ms;
+                (!narrow ? "FMA"
+                 : f16   ? "f16"
+                         : "bf16"),
+            [target, narrow](const Work& w) {
+                return limit_of({w.flops, w.bytes, narrow ? w.flops : 0}, target).ms;
             },
             target.calibrated};
 }

@@ -386,13 +386,15 @@ void add_precision_option(CLI::App& command, ModelOptions& o) {
     command
         .add_option("--precision", o.precision,
                     "precision to which f32 operands of products may be rounded, on matrix instructions: f32 (exact; "
-                    "default), f32-fast (AMX: 16 bits), tf32, f16 (GPUs), bf16 (also AMX, AVX512_BF16), or auto "
+                    "default), f32-fast (AMX: 16 bits), tf32 (GPUs), f16 (also AVX512_FP16), bf16 (also AMX, "
+                    "AVX512_BF16), or auto "
                     "(CPUs: bf16 where it is estimated to be no slower, within --max-error)")
         ->check(CLI::IsMember({"f32", "f32-fast", "tf32", "f16", "bf16", "auto"}));
     command
-        .add_option("--keep-f32", o.keep_f32,
-                    "with --precision bf16 or auto, on a CPU: products of nodes stay in f32 whose name, or the name of "
-                    "one of whose tensors, matches this pattern (*: any text); may be given several times")
+        .add_option(
+            "--keep-f32", o.keep_f32,
+            "with --precision bf16, f16 or auto, on a CPU: products of nodes stay in f32 whose name, or the name of "
+            "one of whose tensors, matches this pattern (*: any text); may be given several times")
         ->allow_extra_args(false);
     command
         .add_option("--max-error", o.max_error,

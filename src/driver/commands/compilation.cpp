@@ -32,10 +32,10 @@ void plan_for_file(CompileOptions& o, const std::string& target_file) {
 }
 
 void set_precision(CompileOptions& c, const ModelOptions& o) {
-    const bool chooses = o.precision == "bf16" || o.precision == "auto";
+    const bool chooses = o.precision == "bf16" || o.precision == "f16" || o.precision == "auto";
     const char* given = !o.keep_f32.empty() ? "--keep-f32" : o.max_error > 0 ? "--max-error" : nullptr;
     if (given != nullptr && !chooses)
-        throw CLI::ValidationError(given, "it is about products in bf16: give --precision bf16 or auto");
+        throw CLI::ValidationError(given, "it is about products in 16 bits: give --precision bf16, f16 or auto");
     c.keep_f32 = o.keep_f32;
     c.max_error = o.max_error;
     c.fast_f32 = o.precision == "f32-fast";
@@ -44,8 +44,9 @@ void set_precision(CompileOptions& c, const ModelOptions& o) {
     else if (!c.fast_f32)
         c.precision = precision_from_string(o.precision).value();
     if (c.fast_f32 ? c.gpu.has_value() : !c.gpu && o.precision != "f32" && !chooses)
-        throw CLI::ValidationError("--precision", c.gpu ? "f32-fast is for CPUs: give tf32 for a GPU"
-                                                        : "a CPU computes in f32 or bf16: give --target cuda as well");
+        throw CLI::ValidationError("--precision",
+                                   c.gpu ? "f32-fast is for CPUs: give tf32 for a GPU"
+                                         : "a CPU computes in f32, bf16 or f16: give --target cuda as well");
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include "graph/graph.h"
 #include "graph/import.h"
 #include "program/random_program.h"
+#include "tile/matrix.h"
 #include "tune/check.h"
 
 namespace tilewright {
@@ -226,6 +227,7 @@ int verify_kernels(const RunOptions& o) {
         progress.step(fmt::format("{} of {}", k + 1, kernels.size()));
         const cpu::CompiledKernel kernel = cpu::compile(kernels[k], c.model->target());
         CheckOptions options;
+        options.f16_sums = sums_in_f16(kernels[k]);
         bool known = true;
         for (const Var v : kernel.names) {
             known = known && v.kind == VarKind::Symbol;
@@ -285,7 +287,7 @@ Compilation compile_for_verification(const RunOptions& o, std::optional<Program>
 /// The type to which operands of products were rounded.
 std::string products_in(const RunOptions& o, const Compilation& c) {
     if (!c.precision) return o.model.precision;
-    return std::string(to_string(c.precision->rounded() > 0 ? Precision::BF16 : Precision::F32));
+    return std::string(to_string(c.precision->rounded() > 0 ? c.precision->precision : Precision::F32));
 }
 
 /// The tolerance of outputs that are compared without --rtol, --atol and --max-relative: a budget of errors is one,

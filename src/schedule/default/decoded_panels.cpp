@@ -21,7 +21,7 @@ class Maker {
     Maker(const Program& stages, const Target& target) : stages_(stages), target_(target) {}
 
     std::optional<TileProgram> run() {
-        if (!recognise() || !merge_sum()) return std::nullopt;
+        if (!recognise() || sums_in_f16() || !merge_sum()) return std::nullopt;
         make_stages();
         const Micro product = product_micro();
         if (!product.vector_axis || !is_column(*product.vector_axis)) return std::nullopt;
@@ -33,6 +33,13 @@ class Maker {
     const TensorExpr& whole() const { return *stages_.primitives[PrimitiveId(0)].expr(); }
 
     DType stored(uint32_t slot) const { return stages_.values[whole().accesses[slot].value].dtype; }
+
+    /// Whether weights and data of f16 are multiplied as they are.
+    bool sums_in_f16() const {
+        if (!target_.f16_sums() || stored(data_) != DType::F16) return false;
+        const DType result = stages_.values[stages_.primitives[PrimitiveId(0)].outputs[0]].dtype;
+        return choose_micro(stages_, whole(), result, target_).micro.matrix.has_value();
+    }
 
     bool recognise() {
         if (target_.gpu || stages_.primitives.size() != 1) return false;

@@ -18,8 +18,8 @@ namespace tilewright {
 ///     }
 ///
 /// Weights of f16 are converted in the same way. The panel has the type of the data: f32, or bf16 for matrix
-/// instructions, in pairs along the sum. nullopt: the stages are no such product, or it has so few rows that the
-/// register tile decodes the weights once anyway.
+/// instructions, in pairs along the sum. nullopt: the stages are no such product, it has so few rows that the register
+/// tile decodes the weights once anyway, or f16 is multiplied as it is (Target::f16_sums).
 std::optional<TileProgram> decoded_panels(const Program& stages, const Target& target);
 
 }  // namespace tilewright

@@ -10,10 +10,12 @@ namespace tilewright {
 namespace {
 
 /// The instruction's type for the stored types of both factors.
-std::optional<MatrixType> type_of(const OperandWalks& w, const Contraction& c) {
+std::optional<MatrixType> type_of(const OperandWalks& w, const Contraction& c, MatrixForm form) {
     const auto stored = [&](size_t k) { return w.stages.values[w.e.accesses[*c.factors[k].read].value].dtype; };
     const DType first = stored(0), second = stored(1);
     if (c.type == DType::F32 && first == DType::BF16 && second == DType::BF16) return MatrixType::BF16;
+    if (form == MatrixForm::Dot && c.type == DType::F32 && first == DType::F16 && second == DType::F16)
+        return MatrixType::F16;
     const bool bytes = (first == DType::U8 && second == DType::I8) || (first == DType::I8 && second == DType::U8);
     return c.type == DType::I32 && bytes ? std::optional(MatrixType::I8) : std::nullopt;
 }
@@ -30,7 +32,7 @@ std::optional<size_t> columns_of(const OperandWalks& w, const Contraction& c, in
 
 int64_t step_along(int64_t extent, const MatrixUnit& unit) {
     if (unit.tile()) return tile_step(extent, unit.type);
-    return extent % dot_step(unit.type) == 0 ? dot_step(unit.type) : 0;
+    return dot_products_step(extent, unit.type);
 }
 
 /// Whether the axis numbers pairs of terms (orchestrate/bf16_terms.h), which share tiles of both factors.
@@ -45,7 +47,7 @@ bool is_of_terms(const OperandWalks& w, const MatrixAxes& axes, size_t r) {
 
 std::optional<MatrixAxes> matrix_axes(const OperandWalks& w, MatrixForm form) {
     const auto c = contraction(w.e);
-    const auto type = c && w.product ? type_of(w, *c) : std::nullopt;
+    const auto type = c && w.product ? type_of(w, *c, form) : std::nullopt;
     if (!type) return std::nullopt;
     MatrixAxes t;
     t.lanes = form == MatrixForm::Tile ? kTileColumns : w.target.micro_lanes();

@@ -65,7 +65,7 @@ ProductTile choose_product_tile(const ProductShape& shape, const Target& target)
         // The operand's vectors stay in registers beside the accumulators. The broadcast needs a register unless it is
         // a memory operand of the multiply-add. By 16-bit pairs both are taken apart, and a product and a mask are
         // held.
-        const int64_t operands = shape.words ? 2 * c + 4 : c + (target.micro_registers() < 32 ? 1 : 0);
+        const int64_t operands = shape.words ? 2 * c + 4 : c + (target.micro_registers() < 32 ? 1 : shape.spare);
         const int64_t spare = target.micro_registers() - operands;
         const int64_t most = std::min(spare / c, kMostTileRows);
         for (int64_t r = std::min(shape.rows, most); r >= 1; --r)

@@ -18,6 +18,7 @@ struct ProductShape {
     /// Distances between rows of the broadcast operand, in elements.
     int64_t outer_stride = 0, stride = 0;
     int64_t element_bytes = 4;  ///< of the broadcast operand
+    int64_t spare = 0;          ///< registers beside sums and panel, where the broadcast operand cannot be in memory
     double latency = 0;         ///< cycles between additions to one sum; 0: a multiply-add's
     double steps = 1;           ///< of the reduction: points, or pairs of them
     /// Dot products of bytes by 16-bit pairs: four instructions, whose operands are taken apart into two vectors each.
