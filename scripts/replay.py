@@ -58,15 +58,17 @@ CONFIGURATIONS = {
     "avx512 optimal 2": ("avx512", ["--orchestrate", "optimal", "--threads", "2"]),
     "avx2 greedy 2": ("avx2", ["--orchestrate", "greedy", "--threads", "2"]),
     "avx2 optimal 1": ("avx2", ["--orchestrate", "optimal", "--threads", "1"]),
-    "amx greedy 1": ("amx", ["--orchestrate", "greedy", "--threads", "1"]),
-    "amx bf16 2": ("amx", ["--precision", "bf16", "--threads", "2"]),
+    # Of what a file describes beside AVX2 and AVX-512, code has what --isa names.
+    "amx greedy 1": ("amx", ["--orchestrate", "greedy", "--threads", "1", "--isa", "amx"]),
+    "amx bf16 2": ("amx", ["--precision", "bf16", "--threads", "2", "--isa", "amx"]),
+    "fp16 f16 1": ("avx512", ["--precision", "f16", "--threads", "1", "--isa", "avx512-fp16"]),
     "sm_90a f16": ("avx512", ["--target", "cuda:sm_90a", "--precision", "f16", "--threads", "1"]),
     "sm_80 f32": ("avx512", ["--target", "cuda:sm_80", "--threads", "1"]),
 }
 # The configurations for each kind of model: a few minutes in total.
 KINDS = {"op": list(CONFIGURATIONS),
          "zoo": ["avx512 greedy 1", "avx512 optimal 2", "avx2 greedy 2", "avx2 optimal 1", "amx greedy 1", "amx bf16 2",
-                 "sm_90a f16"],
+                 "fp16 f16 1", "sm_90a f16"],
          "dynamic": ["avx512 greedy 1"],
          "suite": ["avx512 optimal 2", "avx2 greedy 2"]}
 # Binary programs are solved to optimality: a plan at a time limit depends on the machine.

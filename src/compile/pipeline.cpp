@@ -140,8 +140,7 @@ RewriteSearch rewrite_search(const PipelineOptions& options, const Program& prog
     RewriteSearch search = *options.rewrite;
     // The tiles of Winograd's transforms lose too much in fewer bits; matrix instructions outrun them.
     const bool bf16 = options.compile.precision == Precision::BF16 && target_of(options.compile).bf16_products();
-    if (options.compile.numerics == Numerics::Strict || options.compile.gpu || bf16)
-        search.rules.winograd = false;
+    if (options.compile.numerics == Numerics::Strict || options.compile.gpu || bf16) search.rules.winograd = false;
     if (search.evaluator) return search;
     const OrchestrateOptions evaluation = evaluation_options(options.compile);
     search.margin = margin(search.margin, evaluation.scheduling.residual.get());
@@ -411,7 +410,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"tune_layouts", "layouts are chosen with loops (ALT; --layouts joint)", layouts && how.joint && !gpu},
          each([&s, &how](Unit& u) { tune_layouts(s, u, *how.joint); }));
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
-         each([&s, precision](Unit& u) { apply_layouts(u, s.planning.scheduling.target, precision); }));
+         each([&s](Unit& u) { apply_layouts(u, s.planning); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
     pass({"sample_sizes", "dynamic sizes are planned for sample by sample (DietCode)",
           how.fuse && !gpu && !select && !s.samples.empty()},

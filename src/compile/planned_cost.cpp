@@ -66,8 +66,8 @@ std::string planned_cost_text(const OrchestrateOptions& options) {
     const Ablations& w = options.without;
     std::string joint;
     if (const auto& j = options.joint)
-        joint = fmt::format(" joint {} {} {} {} {} {:a}", j->search.most_points, j->search.constructed,
-                            j->search.levels, j->most_layouts, j->most_combinations, j->solve_seconds);
+        joint = fmt::format(" joint {} {} {} {} {} {} {:a}", j->search.most_points, j->search.constructed,
+                            j->search.levels, j->store_biases, j->most_layouts, j->most_combinations, j->solve_seconds);
     if (options.joint && options.joint->ppo)
         joint += fmt::format(" ppo {} {} {}", options.joint->ppo->joint, options.joint->ppo->loops,
                              options.joint->ppo->seed);

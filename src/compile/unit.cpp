@@ -109,10 +109,10 @@ void assign_layouts_first(Unit& unit, const Target& target) {
     if (unit.selects) unit.source = p;
 }
 
-void apply_layouts(Unit& unit, const Target& target, Precision precision) {
+void apply_layouts(Unit& unit, const OrchestrateOptions& planning) {
     Program& p = unit.grouped.program;
     if (unit.selects) unit.fused = without_contents(p);
-    p = lay_out(std::move(p), unit.layouts, target, Contents::Moved, precision);
+    p = lay_out(std::move(p), unit.layouts, planning.scheduling.target, lay_out_options(planning, Contents::Moved));
 }
 
 void outline(Unit& unit) {

@@ -65,7 +65,7 @@ Unit make_unit(Program program, const GroupingOptions& options, bool bodies);
 void fuse_operators(Unit& unit);
 /// Ablation: chooses layouts for the primitives before kernels are formed.
 void assign_layouts_first(Unit& unit, const Target& target);
-void apply_layouts(Unit& unit, const Target& target, Precision precision);
+void apply_layouts(Unit& unit, const OrchestrateOptions& planning);
 /// Every tensor expression becomes a kernel of its own.
 void outline(Unit& unit);
 /// Copies of a unit whose sizes depend on the samples' symbols become its ways: one for each sample, and one for the

@@ -192,13 +192,9 @@ void drop_unread_constants(Program& program) {
 /// Rewrites a program for its layouts, and packs the weights of its products.
 class LayOut {
   public:
-    LayOut(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents,
-           Precision precision)
-        : original_(std::move(original)),
-          target_(target),
-          contents_(contents),
-          precision_(precision),
-          chosen_(chosen) {}
+    LayOut(Program original, const std::map<ValueId, Layout>& chosen, const Target& target,
+           const LayOutOptions& options)
+        : original_(std::move(original)), target_(target), options_(options), chosen_(chosen) {}
 
     Program run() {
         LayoutPlan layouts;
@@ -234,15 +230,18 @@ class LayOut {
         if (!product) return;
         if (target_.gpu) {
             if (const auto sum = longest_sum(e, e.accesses[product->weights], e.accesses[product->data]);
-                sum && precision_ != Precision::F32)
+                sum && options_.precision != Precision::F32)
                 pack(p, product->weights, [&](const Access& w, const Shape&) { return sum_last(w, *sum); });
             return;
         }
         const Micro micro = micro_of(p, *product);
         if (!micro.vector_axis) return;
+        const auto bias = options_.store_biases ? bias_of(e, product->weights, micro) : std::nullopt;
         for (const uint32_t slot : constants_of_weights(e, product->weights))
             if (index_uses(e.accesses[slot].index, *micro.vector_axis))
-                pack(p, slot, [&](const Access& w, const Shape& shape) { return packed_weights(e, w, shape, micro); });
+                pack(
+                    p, slot, [&](const Access& w, const Shape& shape) { return packed_weights(e, w, shape, micro); },
+                    slot == product->weights ? bias : std::nullopt);
     }
 
     /// The micro-kernel of a product. `choose_micro` takes a program of one product. The program's values are swapped
@@ -270,14 +269,54 @@ class LayOut {
         return slots;
     }
 
-    /// Packs a constant in the layout that `order` gives it, if any.
+    /// The bias of a product: a constant of the weights' type that the epilogue alone reads, one number for each point
+    /// of the vector axis.
+    std::optional<uint32_t> bias_of(const TensorExpr& e, uint32_t weights, const Micro& micro) const {
+        const ValueId w = e.accesses[weights].value;
+        if (micro.matrix || e.epilogue.empty() || readers_[w] != 1) return std::nullopt;
+        const std::vector<uint32_t> body = e.body.slots();
+        for (const uint32_t slot : e.epilogue.slots()) {
+            const Access& b = e.accesses[slot];
+            if (!program_.is_constant(b.value) || b.value == w || !b.valid.empty() ||
+                std::ranges::count(body, slot) != 0)
+                continue;
+            const Value& value = program_.values[b.value];
+            const bool numbers = value.dtype == program_.values[w].dtype && value.shape.size() == 1 &&
+                                 value.shape[0] == e.extents[*micro.vector_axis];
+            if (numbers && b.index[0] == axis(*micro.vector_axis)) return slot;
+        }
+        return std::nullopt;
+    }
+
+    /// Where the numbers of a bias are stored among packed weights (ALT's store_at).
+    struct Stored {
+        Layout weights, bias;
+    };
+    /// `packed`: of the weights, [v / block, reductions..., v % block]; others get no row. `host`: the weights' name.
+    static std::optional<Stored> with_row(const Layout& packed, const std::vector<Expr>& shape,
+                                          const std::string& host) {
+        const std::vector<Expr> dims = physical_shape(packed, shape);
+        if (dims.size() < 3 || !product(dims).is_constant()) return std::nullopt;
+        const int64_t block = dims.back().constant();
+        const int64_t rows = product(dims).constant() / dims[0].constant() / block;
+        Stored out{packed, {}};
+        out.weights.primitives.emplace_back(layout::Fuse{1, dims.size() - 2});
+        out.weights.primitives.emplace_back(layout::Pad{1, 0, 1});
+        out.bias.primitives = {layout::Split{0, block}, layout::Split{0, 1}, layout::StoreAt{host, 1, rows, rows + 1}};
+        return out;
+    }
+
+    /// Packs a constant in the layout that `order` gives it, if any, and stores the bias in it.
     template <class Order>
-    void pack(Primitive& p, uint32_t slot, const Order& order) {
+    void pack(Primitive& p, uint32_t slot, const Order& order, std::optional<uint32_t> bias = std::nullopt) {
         TensorExpr& e = *p.expr();
         Access& w = e.accesses[slot];
         const Tensor weights = original_.constants.at(w.value);
-        const std::optional<Layout> layout = order(w, weights.shape());
+        std::optional<Layout> layout = order(w, weights.shape());
         if (!layout) return;
+        std::optional<Stored> both;
+        if (bias) both = with_row(*layout, original_.values[w.value].shape, original_.values[w.value].name);
+        if (both) layout = both->weights;
         const auto key = std::pair(w.value, print(*layout));
         auto it = packed_.find(key);
         if (it == packed_.end()) {
@@ -285,10 +324,19 @@ class LayOut {
             value.name += ".packed" + std::to_string(packed_.size());
             value.shape = physical_shape(*layout, original_.values[w.value].shape);
             const ValueId v = program_.values.push_back(value);
-            const bool packs = contents_ == Contents::Moved && original_.unread.count(w.value) == 0;
-            program_.constants.emplace(v, !packs ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
-                                                 : to_physical(*layout, weights));
+            const bool packs = options_.contents == Contents::Moved && original_.unread.count(w.value) == 0;
+            Tensor packed = packs ? to_physical(*layout, weights)
+                                  : Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false);
+            if (both && packs)
+                add_stored(packed, to_physical(both->bias, program_.constants.at(e.accesses[*bias].value)));
+            program_.constants.emplace(v, std::move(packed));
             it = packed_.emplace(key, v).first;
+        }
+        if (both) {
+            Access& b = e.accesses[*bias];
+            b.index = physical_index(both->bias, program_.values[b.value].shape, b.index);
+            b.value = it->second;
+            for (Expr& i : b.index) i = simplify(i, e.ranges());
         }
         const std::vector<Expr> index = physical_index(*layout, original_.values[w.value].shape, w.index);
         const ValueId unpacked = std::exchange(w.value, it->second);
@@ -302,10 +350,17 @@ class LayOut {
         for (Expr& i : w.index) i = simplify(i, now);
     }
 
+    /// Adds what a tensor stores inside of another one, where this has zeros.
+    static void add_stored(Tensor& host, const Tensor& guest) {
+        TW_CHECK(host.shape() == guest.shape() && host.dtype() == guest.dtype(), "a bias stored in other weights");
+        auto* to = static_cast<unsigned char*>(host.mutable_data());
+        const auto* from = static_cast<const unsigned char*>(guest.data());
+        for (size_t i = 0; i < host.bytes(); ++i) to[i] = static_cast<unsigned char>(to[i] | from[i]);
+    }
+
     Program original_, program_;
     const Target& target_;
-    const Contents contents_;
-    const Precision precision_;
+    const LayOutOptions options_;
     const std::map<ValueId, Layout>& chosen_;
     IndexVector<ValueId, size_t> readers_;
     std::map<std::pair<ValueId, std::string>, ValueId> packed_;
@@ -313,10 +368,14 @@ class LayOut {
 
 }  // namespace
 
-Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents,
-                Precision precision) {
+LayOutOptions lay_out_options(const OrchestrateOptions& options, Contents contents) {
+    return {contents, options.scheduling.precision, options.joint && options.joint->store_biases};
+}
+
+Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const Target& target,
+                const LayOutOptions& options) {
     const ReuseTensorMemory reuse;  // of packed constants for the next ones
-    return LayOut(std::move(original), chosen, target, contents, precision).run();
+    return LayOut(std::move(original), chosen, target, options).run();
 }
 
 }  // namespace tilewright

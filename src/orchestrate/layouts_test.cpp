@@ -47,7 +47,7 @@ Target on_gpu() {
 }
 Program laid_out_on_gpu(const Program& program, Precision precision) {
     const ChosenLayouts chosen = choose_layouts(program, on_gpu());
-    return lay_out(chosen.program, chosen.values, on_gpu(), Contents::Moved, precision);
+    return lay_out(chosen.program, chosen.values, on_gpu(), {.precision = precision});
 }
 
 /// WGMMA reads tf32 along the sum alone, and cuDNN's fast convolutions channels last.
@@ -65,6 +65,67 @@ TEST(AssignLayouts, on_a_gpu_put_channels_last_in_one_block_and_weights_along_th
     EXPECT_THAT(print(packed), HasSubstr("[i1, i2]"));
     expect_same(product, packed);
     EXPECT_THAT(print(laid_out_on_gpu(product, Precision::F32)), HasSubstr("w0[i2, i1]"));  // no matrix instructions
+}
+
+// --- store_at
+
+Program stored_biases(const Program& program) {
+    const ChosenLayouts chosen = choose_layouts(program, avx2());
+    return lay_out(chosen.program, chosen.values, avx2(), {.store_biases = true});
+}
+
+size_t constants_of(const Program& program) { return program.constants.size(); }
+
+/// w0[64, 40] and w1[40] -> [40 / 8, 64 + 1, 8]: ALT §4.1.2, example of store_at.
+TEST(StoreBiases, a_bias_is_the_row_behind_each_panel_of_its_weights) {
+    const Program before = with_weights(R"(program product {
+  input x: f32[32, 64]
+  input w0: f32[64, 40]
+  input w1: f32[40]
+  y: f32[32, 40] = [32, 40] sum(i2 < 64) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = x[i0, i2], @1 = w0[i2, i1], @2 = w1[i1]
+  output y
+})");
+    const Program after = stored_biases(before);
+    expect_same(before, after);
+    EXPECT_EQ(constants_of(after), 1U) << print(after);
+    EXPECT_THAT(print(after), HasSubstr("65, "));
+    EXPECT_THAT(print(after), HasSubstr("64, i1 % "));
+    EXPECT_EQ(constants_of(assign_layouts(before, avx2())), 2U) << "the heuristic leaves it where it is";
+}
+
+/// Windows have one row for all taps and channels.
+TEST(StoreBiases, the_bias_of_a_convolution_is_behind_all_of_its_taps) {
+    const Program before = with_weights(R"(program convolution {
+  input x: f32[1, 16, 12, 12]
+  input w0: f32[32, 16, 3, 3]
+  input w1: f32[32]
+  y: f32[1, 32, 10, 10] = [1, 32, 10, 10] sum(i4 < 16, i5 < 3, i6 < 3) mul(@0, @1) then add(acc, @2) where @0 = x[i0, i4, i2 + i5, i3 + i6], @1 = w0[i1, i4, i5, i6], @2 = w1[i1]
+  output y
+})");
+    const Program after = stored_biases(before);
+    expect_same(before, after);
+    EXPECT_EQ(constants_of(after), 1U) << print(after);
+    EXPECT_THAT(print(after), HasSubstr("145, ")) << "16 x 3 x 3 and one";
+}
+
+TEST(StoreBiases, what_others_read_or_what_is_no_bias_stays) {
+    const auto constants = [](const char* tail, const char* bias) {
+        return constants_of(stored_biases(with_weights(fmt::format(R"(program product {{
+  input x: f32[32, 64]
+  input w0: f32[64, 40]
+  input w1: f32[{1}]
+  y: f32[32, 40] = [32, 40] sum(i2 < 64) mul(@0, @1) then add(acc, @2) where @0 = x[i0, i2], @1 = w0[i2, i1], @2 = w1[{2}]
+{0}  output y
+}})",
+                                                                   tail, std::string(bias) == "i1" ? 40 : 32, bias))));
+    };
+    EXPECT_EQ(constants("", "i1"), 1U);
+    EXPECT_EQ(constants("", "i0"), 2U) << "a number for each row";
+    EXPECT_EQ(constants("  z: f32[32, 40] = [32, 40] sum(i2 < 64) mul(@0, @1) where @0 = x[i0, i2], @1 = w0[i2, i1]\n"
+                        "  output z\n",
+                        "i1"),
+              2U)
+        << "weights with two readers";
 }
 
 TEST(AssignLayouts, on_a_gpu_keep_planes_that_are_normalised_pixel_by_pixel) {

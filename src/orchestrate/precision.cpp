@@ -50,11 +50,11 @@ std::optional<WeightedContraction> narrow_product(const Program& program, const 
     if (!product || !c || c->type != DType::F32) return std::nullopt;
     const Access &data = e->accesses[product->data], &weights = e->accesses[product->weights];
     const auto stored = [&](const Access& a) { return program.values[a.value].dtype; };
-    const bool decoded =  // in panels of bf16
-        type == DType::BF16 && (!c->factors[0].slot || !c->factors[1].slot || stored(weights) == DType::F16);
+    const bool computed = !c->factors[0].slot || !c->factors[1].slot;
+    if (type == DType::F16 && computed) return std::nullopt;
+    const bool decoded = computed || stored(weights) == DType::F16;  // in panels of bf16
     if (stored(data) != DType::F32 && stored(data) != type) return std::nullopt;
-    if (!decoded && (!c->reads_two() || (stored(weights) != DType::F32 && stored(weights) != type)))
-        return std::nullopt;
+    if (!decoded && stored(weights) != DType::F32 && stored(weights) != type) return std::nullopt;
     if (!holds(type, program, weights.value)) return std::nullopt;
     bool columns = false, rows = false, sum = false;
     for (size_t a = 0; a < e->spatial; ++a) {

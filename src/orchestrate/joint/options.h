@@ -36,6 +36,7 @@ struct Options {
     SearchOptions search;
     Ablation without = Ablation::None;
     std::optional<PpoOptions> ppo;  ///< in place of `search`
+    bool store_biases = true;       ///< a product's bias becomes a row of its weights (LayOutOptions)
     size_t most_layouts = 4;        ///< per tensor
     size_t most_combinations = 16;  ///< of layouts, per primitive
     bool measure = false;           ///< kernels run (KernelCosts::measure); false: estimates only

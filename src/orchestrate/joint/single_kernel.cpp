@@ -61,7 +61,7 @@ std::optional<KernelInLayouts> kernel_in_layouts(const SinglePrimitive& single, 
     const ValueId result = single.program.outputs[0];
     if (expands(layouts.back(), single.program.values[result].shape) && !can_expand(*single.primitive().expr()))
         return std::nullopt;
-    const Program placed = lay_out(single.program, chosen, target, Contents::Anything);
+    const Program placed = lay_out(single.program, chosen, target, {.contents = Contents::Anything});
     KernelInLayouts out;
     out.body = extract(placed, {{PrimitiveId(0)}, {{}}});
     for (size_t i = 0; i < out.body.stages.inputs.size(); ++i)

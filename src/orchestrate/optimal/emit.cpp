@@ -121,7 +121,7 @@ class Emission {
         out.program = eliminate_dead_code(result_);
         if (options_.layouts)
             out.program =
-                lay_out(out.program, laid_, options_.scheduling.target, Contents::Moved, options_.scheduling.precision);
+                lay_out(out.program, laid_, options_.scheduling.target, lay_out_options(options_, Contents::Moved));
         std::vector<KernelGroup> kernels;
         size_t last = SIZE_MAX;
         for (const PrimitiveId id : out.program.primitives.ids()) {

@@ -203,7 +203,7 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
             laid.constants.emplace(v, Tensor(laid.values[v].dtype, evaluate(laid.values[v].shape, Bindings()), false));
             laid.inputs.erase(std::remove(laid.inputs.begin(), laid.inputs.end(), v), laid.inputs.end());
         }
-        laid = lay_out(laid, layouts, options_.scheduling.target, Contents::Anything, options_.scheduling.precision);
+        laid = lay_out(laid, layouts, options_.scheduling.target, lay_out_options(options_, Contents::Anything));
     }
     const std::vector<KernelGroup> groups = fuse_rows(laid);
     if (groups.size() > 1 && (products == 0 || !schedules_.how().chains())) {
