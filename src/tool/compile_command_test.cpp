@@ -16,6 +16,7 @@ namespace tilewright::tool_test {
 namespace {
 
 using namespace import_test;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using Json = nlohmann::json;
@@ -169,6 +170,21 @@ TEST_F(CompileTool, CompilesForAnotherArchitecture) {
     EXPECT_THAT(place.run({"compile", "model.onnx", "-o", "both.so", "--isa", "avx2,neon"}).err,
                 HasSubstr("a file is for one architecture, and these are for aarch64 and x86_64"));
     EXPECT_FALSE(place.exists("both.so"));
+}
+
+TEST_F(CompileTool, DumpsThePlanOfFixedDimensions) {
+    const auto dumped = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"dump", "model.onnx", "--stage", "tiles", "--threads", "1"});
+        const Result r = place.run(more);
+        EXPECT_EQ(r.status, 0) << r.err;
+        return r.out;
+    };
+    EXPECT_THAT(dumped({}), HasSubstr("$batch"));
+    const std::string fixed = dumped({"--dim", "batch=7"});
+    EXPECT_THAT(fixed, AllOf(Not(HasSubstr("$batch")), HasSubstr("7")));
+    const Result r = place.run({"dump", "model.onnx", "--dim", "batch=7"});
+    EXPECT_NE(r.status, 0);
+    EXPECT_THAT(r.err, HasSubstr("--stage"));
 }
 
 TEST_F(CompileTool, FixesDimensions) {

@@ -427,6 +427,14 @@ void add_data_options(CLI::App& command, DataOptions& o) {
     command.add_option("--seed", o.request.seed, "of random inputs (0)");
 }
 
+void add_fixed_dim_option(CLI::App& command, std::vector<std::string>& dims) {
+    command
+        .add_option("--dim", dims,
+                    "fix a named dimension of the inputs: batch=8; or declare its range, with samples and "
+                    "weights: seq=1..512:8,64,128@3")
+        ->allow_extra_args(false);
+}
+
 std::pair<std::string, int64_t> parse_setting(const std::string& option, const std::string& text) {
     const size_t at = text.find('=');
     int64_t v = 0;

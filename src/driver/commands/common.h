@@ -133,6 +133,8 @@ struct DataOptions {
     InputRequest request;
 };
 void add_data_options(CLI::App& command, DataOptions& o);
+/// --dim of commands that run nothing: sizes and ranges for which the model is compiled (dim_settings).
+void add_fixed_dim_option(CLI::App& command, std::vector<std::string>& dims);
 /// True if --dim, --data or --input are given.
 bool given(const DataOptions& o);
 /// CompileOptions::inputs: those that inputs_of makes.

@@ -257,10 +257,7 @@ void add_compile_command(CLI::App& app, int& status) {
     c->add_option("-o,--output", o->output,
                   "file to write: a shared object; or NAME.a, a static archive with NAME.h beside it")
         ->required();
-    c->add_option("--dim", o->dims,
-                  "fix a named dimension of the inputs: batch=8; or declare its range, with samples and "
-                  "weights: seq=1..512:8,64,128@3")
-        ->allow_extra_args(false);
+    add_fixed_dim_option(*c, o->dims);
     add_json_option(*c, o->json);
     c->footer(
         "run, bench and verify accept the file in place of a model, and programs load it with tilewright_load. It has\n"

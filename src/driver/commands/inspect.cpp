@@ -20,20 +20,24 @@ using Json = nlohmann::ordered_json;
 struct DumpOptions {
     ModelOptions model;
     std::string stage = "program", texts;
+    std::vector<std::string> dims;
 };
 
 /// Planned, without machine code.
-std::shared_ptr<const CompiledModel> planned(const ModelOptions& o) {
+std::shared_ptr<const CompiledModel> planned(const ModelOptions& o, const std::vector<std::string>& dims) {
     PipelineOptions p = pipeline_options(o);
     p.compile.code = false;
+    DimSettings settings = dim_settings(dims);
+    p.compile.dims = std::move(settings.sizes);
+    p.compile.ranges = std::move(settings.ranges);
     Progress progress("compiling " + o.model, o.progress);
     return compile(o, std::move(p), progress).model;
 }
 
-void dump_hashes(const ModelOptions& o, const std::string& texts) {
-    const auto model = planned(o);
+void dump_hashes(const DumpOptions& o) {
+    const auto model = planned(o.model, o.dims);
     const std::vector<KernelTexts> kernels = kernel_texts(*model);
-    if (!texts.empty()) save_texts(kernels, texts);
+    if (!o.texts.empty()) save_texts(kernels, o.texts);
     std::fputs(print_hashes(*model, kernels).c_str(), stdout);
 }
 
@@ -42,6 +46,8 @@ int command_dump(const DumpOptions& options) {
     const std::string& stage = options.stage;
     if (!options.texts.empty() && stage != "hashes")
         throw CLI::ValidationError("--texts", "needs hashes: give --stage hashes");
+    if (!options.dims.empty() && (stage == "graph" || stage == "program"))
+        throw CLI::ValidationError("--dim", "it is about planned models: give --stage plan, tiles, llvm, asm or cuda");
     if (stage == "graph")
         std::fputs(load_model(o).graph.print().c_str(), stdout);
     else if (stage == "program")
@@ -49,11 +55,11 @@ int command_dump(const DumpOptions& options) {
     else if (stage == "cuda" && o.target == "cpu") {
         ModelOptions for_gpu = o;
         for_gpu.target = "cuda";
-        std::fputs(planned(for_gpu)->dump(stage).c_str(), stdout);
+        std::fputs(planned(for_gpu, options.dims)->dump(stage).c_str(), stdout);
     } else if (stage == "hashes")
-        dump_hashes(o, options.texts);
+        dump_hashes(options);
     else
-        std::fputs(planned(o)->dump(stage).c_str(), stdout);
+        std::fputs(planned(o, options.dims)->dump(stage).c_str(), stdout);
     return 0;
 }
 
@@ -106,9 +112,10 @@ void add_dump_command(CLI::App& app, int& status) {
         ->check(CLI::IsMember({"graph", "program", "plan", "tiles", "llvm", "asm", "cuda", "hashes"}));
     c->add_option("--texts", o->texts,
                   "with --stage hashes: also write the hashed texts to files HASH.txt in this folder");
+    add_fixed_dim_option(*c, o->dims);
     c->footer(
         "Examples:\n"
-        "  tilewright dump model.onnx --stage plan\n"
+        "  tilewright dump model.onnx --stage plan --dim batch=8\n"
         "  tilewright dump model.onnx --stage asm --isa avx2\n"
         "  tilewright dump model.onnx --stage cuda --precision f16\n"
         "  tilewright dump model.onnx --stage hashes --target-file machine.json --threads 1 --texts kernels");
