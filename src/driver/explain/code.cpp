@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cuda/kernel.h"
 #include "driver/explain/write.h"
 
 namespace tilewright::explain {
