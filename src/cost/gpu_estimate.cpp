@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "program/analysis/access.h"
@@ -28,10 +29,21 @@ double product_of(const std::vector<int64_t>& tile, size_t count) {
 
 double number(Expr e, const Bindings& bindings) { return static_cast<double>(assumed_extent(e, bindings)); }
 
+/// Nothing where a box has no constant bound.
+std::optional<gpu::BlockMemory> memory_of(const TileProgram& program) {
+    try {
+        return gpu::block_memory(program, kGpuBlockThreads, INT64_MAX / 2);
+    } catch (const InternalError&) {
+        return std::nullopt;
+    }
+}
+
 class Model {
   public:
     Model(const TileProgram& p, const GpuTarget& target, const Bindings& bindings)
-        : p_(p), target_(target), bindings_(bindings), tree_(walk(p)) {}
+        : p_(p), target_(target), bindings_(bindings), tree_(walk(p)), memory_(memory_of(p)) {
+        if (memory_) held_ = memory_->registers.all();
+    }
 
     GpuWork run() {
         GpuWork out;
@@ -73,7 +85,7 @@ class Model {
             add_parts(out, trips_at(*tree_.split),
                       product_of(tile, e.spatial) * static_cast<double>(byte_size(e.body.dtype())));
         }
-        out.block_bytes = shared_bytes(p_).value_or(0);
+        out.block_bytes = memory_ ? memory_->shared_bytes : 0;
         out.phases = tree_.computes.size() > 1;
         if (out.phases && std::any_of(tree_.computes.begin(), tree_.computes.end(), [](const auto& c) {
                 return c.second->micro.matrix && !c.second->micro.matrix->group();
@@ -180,10 +192,10 @@ class Model {
                !result;
     }
 
-    /// Whether the value is a result that a Store writes: its sums stay in registers until then.
+    /// Whether the value stays in registers (tile/gpu_memory.h), as the sums of a result do until a Store writes it.
     bool kept(ValueId v, bool result) const {
-        return result && std::any_of(tree_.stores.begin(), tree_.stores.end(),
-                                     [&](const auto& store) { return store.second->value == v; });
+        return held_.count(v) != 0 || (result && std::any_of(tree_.stores.begin(), tree_.stores.end(),
+                                                             [&](const auto& s) { return s.second->value == v; }));
     }
     void add_compute(GpuWork& out, const StageModel& model, const Compute& compute, const std::vector<int64_t>& tile,
                      double trips) const {
@@ -191,7 +203,11 @@ class Model {
         std::vector<GpuCopy> copies;
         for (const auto& [path, load] : tree_.loads)
             if (load->stage == compute.stage) copies.emplace_back(p_.stages, *load);
-        tilewright::add_compute(out, model, compute.micro, tile, trips, copies, target_);
+        const std::vector<Access>& accesses = p_.stages.primitives[compute.stage].expr()->accesses;
+        std::vector<bool> held;
+        held.reserve(accesses.size());
+        for (const Access& a : accesses) held.push_back(held_.count(a.value) != 0);
+        tilewright::add_compute(out, model, compute.micro, tile, trips, copies, target_, held);
         // The tiles of matrix instructions, where there are any, determine the number of threads.
         const bool matrix = std::any_of(tree_.computes.begin(), tree_.computes.end(),
                                         [](const auto& c) { return c.second->micro.matrix.has_value(); });
@@ -202,6 +218,8 @@ class Model {
     const GpuTarget& target_;
     const Bindings& bindings_;
     const Walk tree_;
+    const std::optional<gpu::BlockMemory> memory_;
+    std::set<ValueId> held_;  ///< in registers
     mutable std::map<TreePath, double> live_;
 };
 
@@ -289,7 +307,7 @@ GpuRegisters gpu_registers(const StageModel& stage, const Micro& m) {
 }
 
 void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::vector<int64_t> tile, double trips,
-                 std::span<const GpuCopy> copies, const GpuTarget& target) {
+                 std::span<const GpuCopy> copies, const GpuTarget& target, const std::vector<bool>& held) {
     std::vector<double> conflicts(stage.operands.size(), 1);
     for (const GpuCopy& c : copies) conflicts[c.access()] = c.conflicts(stage, m, tile);
     double tiles = 1;
@@ -311,7 +329,7 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
         double words = 0;  // operand words read per multiply-add; each word serves all axes that do not move it
         for (size_t i = 0; i < stage.operands.size(); ++i) {
             const OperandModel& o = stage.operands[i];
-            if (!o.in_body || o.result) continue;
+            if (!o.in_body || o.result || (i < held.size() && held[i])) continue;
             double served = 1;
             for (size_t a = 0; a < stage.spatial; ++a) {
                 if (o.depends[a]) continue;
@@ -333,11 +351,8 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
 }
 
 std::optional<int64_t> shared_bytes(const TileProgram& program) {
-    try {
-        return gpu::block_memory(program, kGpuBlockThreads, INT64_MAX / 2).shared_bytes;
-    } catch (const InternalError&) {
-        return std::nullopt;
-    }
+    const auto memory = memory_of(program);
+    return memory ? std::optional(memory->shared_bytes) : std::nullopt;
 }
 
 double gpu_memory_seconds(const GpuTarget& target, double bytes) {

@@ -57,9 +57,9 @@ int blocks_at_a_time(const GpuWork& work, const GpuTarget& target);
 
 /// Adds a Compute's arithmetic, its reads from shared memory, threads and registers to `work`. A `tile` (points per
 /// axis) is computed `trips` times in all. Idle threads of a warp cost as much as others. Traffic of operands from
-/// memory is not included. `copies`: of the Compute's operands.
+/// memory is not included. `copies`: of the Compute's operands. `held`: per operand, whether it is in registers.
 void add_compute(GpuWork& work, const StageModel& stage, const Micro& micro, std::vector<int64_t> tile, double trips,
-                 std::span<const GpuCopy> copies, const GpuTarget& target);
+                 std::span<const GpuCopy> copies, const GpuTarget& target, const std::vector<bool>& held = {});
 /// Registers of a thread for its results, and for the operands of one step.
 struct GpuRegisters {
     double results = 1, operands = 0;

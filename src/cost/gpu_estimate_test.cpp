@@ -177,6 +177,46 @@ parallel m by 32 {
     EXPECT_NEAR(e.wait_seconds, 0.4e-6, 1e-15);
 }
 
+TEST(GpuEstimate, counts_no_reads_of_values_that_stay_in_registers) {
+    // The sums of a product, their maxima along rows, and the differences are in the threads of the product.
+    const std::string head = R"(tile softmax {
+stages {
+program softmax {
+  input a: f16[64, 16]
+  input b: f16[16, 64]
+  c: f32[64, 64] = [64, 64] sum(i2 < 16) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+)";
+    const std::string tree = R"(parallel m by 16 {
+  load 0 access 0 layout "" padding local
+  load 0 access 1 layout "" padding local
+  compute 0 matrix f16 [m n k] registers [m=16 n=64 k=16] padding local
+)";
+    const TileProgram sums = parse_tile_program(head + R"(  output c
+}
+}
+axes m="64" n="64" k="16"
+stage 0 over [m n k]
+)" + tree + "  store c padding local\n}\n}\n");
+    const TileProgram differences =
+        parse_tile_program(head + R"(  r: f32[64, 1] = [64] -> [i0, 0] max(i1 < 64) @0 where @0 = c[i0, i1]
+  d: f32[64, 64] = [64, 64] sub(@0, @1) where @0 = c[i0, i1], @1 = r[i0, 0]
+  output d
+}
+}
+axes m="64" n="64" k="16"
+stage 0 over [m n k]
+stage 1 over [m n]
+stage 2 over [m n]
+)" + tree + R"(  compute 1 vector n lanes 4 registers [n=16] padding partition
+  compute 2 vector n lanes 4 registers [n=8] padding partition
+}
+}
+)");
+    for (const TileProgram* t : {&sums, &differences}) EXPECT_EQ(verify(*t), std::vector<std::string>());
+    EXPECT_NEAR(gpu_estimate(differences, round_gpu()).shared_seconds, gpu_estimate(sums, round_gpu()).shared_seconds,
+                1e-15);
+}
+
 /// 32 threads of a warp with four columns each: of 16 bytes eight threads are served together, on different banks. Of
 /// one float after the other 32 are, four on each of eight banks.
 TEST(GpuEstimate, counts_bank_conflicts_of_reads_as_they_are_annotated) {

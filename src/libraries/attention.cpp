@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "libraries/operand_walk.h"
 #include "program/analysis/contraction.h"
 #include "program/analysis/masks.h"
 #include "schedule/default_schedule.h"
@@ -13,7 +14,13 @@ namespace tilewright {
 
 namespace {
 
-using AxisStrides = std::vector<int64_t>;  ///< per axis of an expression, in elements
+/// Of a tensor along the axes of an expression, in elements.
+struct AxisStrides {
+    std::vector<int64_t> of;  ///< per axis
+    int64_t offset = 0;       ///< of what the expression's first point reads
+
+    int64_t operator[](size_t axis) const { return of[axis]; }
+};
 
 /// Merged axes: their extent, and stride in each of several tensors.
 struct LibraryAxis {
@@ -21,18 +28,18 @@ struct LibraryAxis {
     std::vector<int64_t> of;
 };
 
-/// Returns strides from the first element, which the expression's first point reads; nothing where an axis has no
-/// constant stride.
+/// Nothing where an axis has no constant stride.
 std::optional<AxisStrides> strides_of(const Program& stages, const TensorExpr& e, ValueId v,
                                       const std::vector<Expr>& index) {
     AxisStrides out;
     for (const auto& s : axis_strides(stages, e, v, index)) {
         if (!s || !s->is_constant()) return std::nullopt;
-        out.push_back(s->constant());
+        out.of.push_back(s->constant());
     }
     const std::vector<Expr> origin(e.extents.size(), Expr(0));
-    for (const Expr& i : index)
-        if (!substitute_axes(i, origin).is_constant(0)) return std::nullopt;
+    const Expr first = substitute_axes(flat_offset(stages.values[v].shape, index), origin);
+    if (!first.is_constant() || first.constant() < 0) return std::nullopt;
+    out.offset = first.constant();
     return out;
 }
 
@@ -337,59 +344,89 @@ class AttentionRecognition {
             c = strides_of(stages_, s, selected_->value, selected_->index);
             if (!c) return std::nullopt;
         }
-        enum : size_t { kQueries, kKeys, kValues, kResult, kMask, kSelected, kTensors };
-        std::vector<LibraryAxis> batch, rows;
-        for (size_t a = 0; a < columns; ++a) {
-            if (s.extents[a].is_constant(1)) continue;
-            const LibraryAxis x{s.extents[a].constant(),
-                                {(*q)[a], (*k)[a], (*v)[rows_[a]], (*o)[rows_[a]], m ? (*m)[a] : 0, c ? (*c)[a] : 0}};
-            if ((x.of[kKeys] == 0) != (x.of[kValues] == 0) || x.of[kQueries] == 0) return std::nullopt;
-            // Other rows than the diagonal's would be counted with them.
-            if (diagonal_ && (x.of[kKeys] == 0) != (a == diagonal_row_)) return std::nullopt;
-            (x.of[kKeys] == 0 ? rows : batch).push_back(x);
-        }
-        const auto all_rows = merged(rows, kTensors);
-        if (!all_rows) return std::nullopt;
-        LibraryAxis outer{1, std::vector<int64_t>(kTensors)}, heads;
-        if (const auto all = merged(batch, kTensors)) {
-            heads = *all;
-        } else if (batch.size() == 2) {
-            const bool ordered = batch[0].of[kResult] > batch[1].of[kResult];
-            outer = batch[ordered ? 0 : 1];
-            heads = batch[ordered ? 1 : 0];
-        } else {
-            return std::nullopt;
-        }
-        const auto tensor = [&](ValueId value, size_t which, int64_t third, int64_t of_third, int64_t fourth,
-                                int64_t of_fourth) {
-            LibraryOperand t{tensor_of(stages_, value), stages_.values[value].dtype, {}, {}, {}};
-            t.dims = {outer.extent, heads.extent, third, fourth};
-            t.strides = {outer.of[which], heads.of[which], of_third, of_fourth};
+        const auto grid = grid_of({&*q, &*k, &*v, &*o, m ? &*m : nullptr, c ? &*c : nullptr});
+        if (!grid) return std::nullopt;
+        const auto tensor = [&](ValueId value, size_t which, int64_t offset, int64_t third, int64_t of_third,
+                                int64_t fourth, int64_t of_fourth) {
+            LibraryOperand t{tensor_of(stages_, value), stages_.values[value].dtype, {}, {}, offset, {}};
+            const LibraryAxis& heads = which == kKeys || which == kValues ? grid->key_heads : grid->heads;
+            t.dims = {grid->outer.extent, heads.extent, third, fourth};
+            t.strides = {grid->outer.of[which], heads.of[which], of_third, of_fourth};
             return t;
         };
         const auto extent = [](const TensorExpr& e, size_t a) { return e.extents[a].constant(); };
+        const LibraryAxis& rows = grid->rows;
         LibraryAttention out;
         out.scale = scale_;
         out.queries =
-            tensor(queries_.value, kQueries, all_rows->extent, all_rows->of[kQueries], extent(s, width), (*q)[width]);
-        out.keys = tensor(keys_.value, kKeys, extent(s, columns), (*k)[columns], extent(s, width), (*k)[width]);
-        out.values = tensor(values_.value, kValues, extent(s, columns), (*v)[product_->spatial],
+            tensor(queries_.value, kQueries, q->offset, rows.extent, rows.of[kQueries], extent(s, width), (*q)[width]);
+        out.keys =
+            tensor(keys_.value, kKeys, k->offset, extent(s, columns), (*k)[columns], extent(s, width), (*k)[width]);
+        out.values = tensor(values_.value, kValues, v->offset, extent(s, columns), (*v)[product_->spatial],
                             extent(*product_, wide), (*v)[wide]);
-        out.result = tensor(stages_.outputs[0], kResult, all_rows->extent, all_rows->of[kResult],
+        out.result = tensor(stages_.outputs[0], kResult, o->offset, rows.extent, rows.of[kResult],
                             extent(*product_, wide), (*o)[wide]);
-        const auto repeated = [&](ValueId value, size_t which, int64_t of_columns) {
+        const auto repeated = [&](ValueId value, size_t which, const AxisStrides& strides) {
             LibraryOperand t =
-                tensor(value, which, all_rows->extent, all_rows->of[which], extent(s, columns), of_columns);
+                tensor(value, which, strides.offset, rows.extent, rows.of[which], extent(s, columns), strides[columns]);
             for (size_t d = 0; d < 3; ++d)
                 if (t.strides[d] == 0) t.dims[d] = 1;
             return t;
         };
-        if (mask_) out.mask = repeated(mask_->value, kMask, (*m)[columns]);
-        if (selected_) out.selected = repeated(selected_->value, kSelected, (*c)[columns]);
+        if (mask_) out.mask = repeated(mask_->value, kMask, *m);
+        if (selected_) out.selected = repeated(selected_->value, kSelected, *c);
         out.diagonal = diagonal_;
         out.masked = masked_;
         return has_library_tensors(out) ? std::optional(std::move(out)) : std::nullopt;
     }
+
+    enum : size_t { kQueries, kKeys, kValues, kResult, kMask, kSelected, kTensors };
+    /// The row and batch axes of the scores as dimensions: outer x heads x rows.
+    struct Grid {
+        LibraryAxis outer, heads, rows;
+        LibraryAxis key_heads;  ///< of the keys and the values; each belongs to as many heads that follow each other
+    };
+    /// `strides`: of each of the tensors; null where there is none.
+    std::optional<Grid> grid_of(const std::vector<const AxisStrides*>& strides) const {
+        std::vector<LibraryAxis> batch, rows, sharing;
+        for (size_t a = 0; a + 1 < scores_->spatial; ++a) {
+            if (scores_->extents[a].is_constant(1)) continue;
+            LibraryAxis x{scores_->extents[a].constant(), {}};
+            for (size_t t = 0; t < kTensors; ++t)
+                x.of.push_back(strides[t] == nullptr          ? 0
+                               : t == kValues || t == kResult ? (*strides[t])[rows_[a]]
+                                                              : (*strides[t])[a]);
+            if ((x.of[kKeys] == 0) != (x.of[kValues] == 0) || x.of[kQueries] == 0) return std::nullopt;
+            if (diagonal_ && a == diagonal_row_ && x.of[kKeys] != 0) return std::nullopt;
+            // Heads that share keys count as rows, but where a diagonal counts the rows.
+            const bool shared = x.of[kKeys] == 0 && diagonal_ && a != diagonal_row_;
+            (x.of[kKeys] != 0 ? batch : shared ? sharing : rows).push_back(std::move(x));
+        }
+        Grid out{{1, std::vector<int64_t>(kTensors)}, {}, {}, {}};
+        const auto all_rows = merged(rows, kTensors), group = merged(sharing, kTensors);
+        if (!all_rows || !group) return std::nullopt;
+        out.rows = *all_rows;
+        if (const auto all = merged(batch, kTensors)) {
+            out.key_heads = *all;
+        } else if (batch.size() == 2) {
+            const bool ordered = batch[0].of[kResult] > batch[1].of[kResult];
+            out.outer = batch[ordered ? 0 : 1];
+            out.key_heads = batch[ordered ? 1 : 0];
+        } else {
+            return std::nullopt;
+        }
+        if (group->extent == 1) {
+            out.heads = out.key_heads;
+            return out;
+        }
+        std::vector<LibraryAxis> heads = {out.key_heads, *group};
+        for (LibraryAxis& x : heads) x.of[kKeys] = x.of[kValues] = 0;
+        const auto all_heads = merged(std::move(heads), kTensors);
+        if (!all_heads) return std::nullopt;
+        out.heads = *all_heads;
+        return out;
+    }
+
     /// Whether element types and innermost strides are those of libraries. Dimensions of one point get the stride of a
     /// packed tensor.
     static bool has_library_tensors(LibraryAttention& out) {

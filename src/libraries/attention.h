@@ -5,12 +5,13 @@
 
 namespace tilewright {
 
-/// result = softmax(scale queries keys^T + mask) values, per batch and head. Where a condition (`selected`, `diagonal`)
-/// does not hold, a score is `masked`.
+/// result = softmax(scale queries keys^T + mask) values, per batch and head. The heads of keys divide the heads, of
+/// which as many that follow each other share one. Where a condition (`selected`, `diagonal`) does not hold, a score is
+/// `masked`.
 struct LibraryAttention {
     LibraryOperand queries;              ///< [batch, heads, rows, width]
-    LibraryOperand keys;                 ///< [batch, heads, columns, width]
-    LibraryOperand values;               ///< [batch, heads, columns, width of the result]
+    LibraryOperand keys;                 ///< [batch, heads of keys, columns, width]
+    LibraryOperand values;               ///< [batch, heads of keys, columns, width of the result]
     LibraryOperand result;               ///< [batch, heads, rows, width of the result]
     std::optional<LibraryOperand> mask;  ///< [1 or batch, 1 or heads, rows, columns], added to the scaled products
     double scale = 1;

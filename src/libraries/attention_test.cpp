@@ -109,10 +109,49 @@ TEST(LibraryAttention, HasNoOtherConditions) {
         EXPECT_FALSE(recognised(attention(text))) << text;
     EXPECT_FALSE(recognised(attention("select(not(@2), acc, -inf)", "bool[12]", "i3")));
     EXPECT_FALSE(recognised(attention("select(@2, acc, -inf)", "bool[12]", "11 - i3")));
-    // Heads that share keys are rows, whose numbers are no queries'.
-    EXPECT_TRUE(recognised(attention("mul(acc, 0.25)", "", "", true)));
+}
+
+TEST(LibraryAttention, HasHeadsThatShareKeys) {
+    // As rows.
+    const auto plain = recognised(attention("mul(acc, 0.25)", "", "", true));
+    ASSERT_TRUE(plain);
+    EXPECT_EQ(plain->queries.dims, (std::vector<int64_t>{1, 2, 30, 16}));
+    EXPECT_EQ(plain->keys.dims, (std::vector<int64_t>{1, 2, 12, 16}));
     EXPECT_TRUE(recognised(attention("select(@2, acc, -inf)", "bool[12]", "i3", true)));
-    EXPECT_FALSE(recognised(attention("select(ge(index(i2 - i3), 0), acc, -inf)", "", "", true)));
+    // As heads, where a diagonal counts the rows.
+    const auto causal = recognised(attention("select(ge(index(i2 - i3), 0), acc, -inf)", "", "", true));
+    ASSERT_TRUE(causal);
+    EXPECT_EQ(causal->diagonal, 0);
+    EXPECT_EQ(causal->queries.dims, (std::vector<int64_t>{1, 6, 10, 16}));
+    EXPECT_EQ(causal->queries.strides, (std::vector<int64_t>{960, 160, 16, 1}));
+    EXPECT_EQ(causal->keys.dims, (std::vector<int64_t>{1, 2, 12, 16}));
+    EXPECT_EQ(causal->values.dims, (std::vector<int64_t>{1, 2, 12, 8}));
+    EXPECT_EQ(causal->result.dims, (std::vector<int64_t>{1, 6, 10, 8}));
+    // A mask of each head moves with the heads.
+    const auto masked = recognised(
+        attention("select(ge(index(i2 - i3), 0), add(@2, acc), -inf)", "f16[2, 3, 10, 12]", "i0, i1, i2, i3", true));
+    ASSERT_TRUE(masked && masked->mask);
+    EXPECT_EQ(masked->mask->dims, (std::vector<int64_t>{1, 6, 10, 12}));
+}
+
+TEST(LibraryAttention, ReadsColumnsOfAWiderTensor) {
+    // Queries, keys and values of one product, as ViT's exporters have it.
+    const auto a = recognised(parse_program(R"TW(program p {
+  input x: f16[2, 10, 144]
+  s: f32[2, 3, 10, 10] = [2, 3, 10, 10] sum(i4 < 16) mul(@0, @1) where @0 = x[i0, i2, 16*i1 + i4], @1 = x[i0, i3, 16*i1 + i4 + 48]
+  t: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] max(i3 < 10) @0 where @0 = s[i0, i1, i2, i3]
+  e: f32[2, 3, 10, 10] = [2, 3, 10, 10] exp(sub(@0, @1)) where @0 = s[i0, i1, i2, i3], @1 = t[i0, i1, i2, 0]
+  d: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] sum(i3 < 10) @0 where @0 = e[i0, i1, i2, i3]
+  o: f32[2, 10, 3, 16] = [2, 10, 3, 16] sum(i4 < 10) mul(@0, @1) where @0 = e[i0, i2, i1, i4], @1 = x[i0, i4, 16*i2 + i3 + 96]
+  y: f16[2, 10, 48] = [2, 10, 3, 16] -> [i0, i1, 16*i2 + i3] div(@0, @1) where @0 = o[i0, i1, i2, i3], @1 = d[i0, i2, i1, 0]
+  output y
+})TW"));
+    ASSERT_TRUE(a);
+    EXPECT_EQ(a->queries.offset, 0);
+    EXPECT_EQ(a->keys.offset, 48);
+    EXPECT_EQ(a->values.offset, 96);
+    EXPECT_EQ(a->keys.strides, (std::vector<int64_t>{1440, 16, 144, 1}));
+    EXPECT_EQ(a->result.strides, (std::vector<int64_t>{480, 16, 48, 1}));
 }
 
 }  // namespace

@@ -151,6 +151,7 @@ class ConvolutionRecognition {
         std::vector<Walked> filter = {groups_, out, in};
         for (const Window& w : windows_) filter.push_back(w.tap);
         op.data = picture(Walks::kData, in);
+        op.data.offset = 0;  // the padding
         op.weights = t_.operand(Walks::kWeights, filter, true);
         op.result = picture(Walks::kResult, out);
         for (size_t k = Walks::kResult + 1; k < t_.size(); ++k) {

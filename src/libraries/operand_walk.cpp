@@ -100,6 +100,7 @@ LibraryOperand LibraryWalks::operand(size_t t, const std::vector<Walked>& dims, 
     LibraryOperand out;
     out.tensor = o.number;
     out.type = o.type;
+    out.offset = o.origin;
     for (const Walked& w : dims) {
         const bool here = std::any_of(w.axes.begin(), w.axes.end(), [&](size_t a) { return moves(t, a); });
         out.dims.push_back(here || whole ? w.extent : 1);

@@ -69,7 +69,8 @@ class Recognition {
             t.add(read.value, read.index, false);
         }
         for (size_t k = convolution ? 1 : 0; k < t.size(); ++k)
-            if (t.origin(k) != 0) throw Refusal{"a tensor that is not accessed from its first element"};
+            if (t.origin(k) < 0 || (t.origin(k) != 0 && t.constant(k)))
+                throw Refusal{"a tensor that is not accessed from its first element"};
         return t;
     }
 

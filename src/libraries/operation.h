@@ -25,6 +25,7 @@ struct LibraryOperand {
     DType type = DType::F32;
     std::vector<int64_t> dims;
     std::vector<int64_t> strides;  ///< elements, per dimension
+    int64_t offset = 0;            ///< elements in front of the operand's first: a column of a wider tensor
     /// For a constant instead of strides: per dimension and position, the element's offset from the first one. Packed
     /// weights have no strides.
     std::vector<std::vector<int64_t>> places;

@@ -160,7 +160,8 @@ double GpuTrial::difference(const Work& one, const Work& other, const LibraryKer
     const LibraryOperand& mask = a->mask ? *a->mask : *a->selected;
     Tensor masked = inputs.at(mask.tensor);
     const double nothing_left = a->mask ? -std::numeric_limits<double>::infinity() : 0;
-    for (int64_t column = 0; column < mask.dims[3]; ++column) masked.set(column * mask.strides[3], nothing_left);
+    for (int64_t column = 0; column < mask.dims[3]; ++column)
+        masked.set(mask.offset + column * mask.strides[3], nothing_left);
     gpu.to_device(tensors[mask.tensor], masked.data(), masked.bytes());
     most = std::max(most, difference(one, other, precision));
     gpu.to_device(tensors[mask.tensor], inputs[mask.tensor].data(), masked.bytes());

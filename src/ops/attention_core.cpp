@@ -106,7 +106,7 @@ ValueId masked(Builder& b, ValueId s, const Scoring& how) {
 }
 
 /// exp(x - m) / (exp(sink - m) + sum exp(x - m))   with m = max(sink, max(x)), along the last dimension.
-ValueId softmax_with_sinks(Builder& b, ValueId x, ValueId sinks) {
+ValueId softmax_with_sinks(Builder& b, ValueId x, ValueId sinks, DType to) {
     const DType t = b.dtype(x);
     const ValueId largest = b.map(
         {b.reduce(Reducer::Max, x, {-1}, true, "max"), sinks}, t,
@@ -116,7 +116,7 @@ ValueId softmax_with_sinks(Builder& b, ValueId x, ValueId sinks) {
         "exp");
     const ValueId sum = b.reduce(Reducer::Sum, p, {-1}, true, "sum");
     return b.map(
-        {p, sum, sinks, largest}, t,
+        {p, sum, sinks, largest}, to,
         [&](ScalarBody& body, Ids v) -> ScalarId {
             return Sx(body, v[0]) / (Sx(body, v[1]) + (Sx(body, v[2]).cast(t) - Sx(body, v[3])).exp());
         },
@@ -194,9 +194,11 @@ Attended attend(Builder& b, const Heads& heads, ValueId q, ValueId k, ValueId v,
     a.raw = scaled(b, b.cast(products, wide), how);
     a.capped = capped(b, a.raw, how);
     a.scores = masked(b, a.capped, how);
-    a.weights = how.sinks ? softmax_with_sinks(b, a.scores, *how.sinks)
-                          : softmax(b, a.scores, {static_cast<int64_t>(b.rank(a.scores)) - 1});
-    a.y = b.contract(grouped ? "bhgqk,bhkv->bhgqv" : "bhqk,bhkv->bhqv", b.cast(a.weights, t), v, out, "weighted");
+    // By ONNX's definition weights are rounded to the queries' type: both factors are of 16 bits where those are.
+    const DType narrow = b.dtype(q);
+    a.weights = how.sinks ? softmax_with_sinks(b, a.scores, *how.sinks, narrow)
+                          : softmax(b, a.scores, {static_cast<int64_t>(b.rank(a.scores)) - 1}, narrow);
+    a.y = b.contract(grouped ? "bhgqk,bhkv->bhgqv" : "bhqk,bhkv->bhqv", a.weights, v, out, "weighted");
     return a;
 }
 

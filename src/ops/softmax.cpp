@@ -80,13 +80,13 @@ void hardmax(NodeContext& c) {
 
 }  // namespace
 
-ValueId softmax(Builder& b, ValueId x, const std::vector<int64_t>& axes) {
+ValueId softmax(Builder& b, ValueId x, const std::vector<int64_t>& axes, std::optional<DType> to) {
     const ValueId z = shifted(b, x, axes);
     const ValueId p = b.unary(ScalarOp::Exp, z);
     const ValueId sum = b.reduce(Reducer::Sum, p, axes, true, "sum");
     return b.map(
-        {p, sum}, b.dtype(x), [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]) / Sx(body, v[1]); },
-        "softmax");
+        {p, sum}, to.value_or(b.dtype(x)),
+        [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]) / Sx(body, v[1]); }, "softmax");
 }
 
 std::vector<OpLowering> softmax_lowerings() {

@@ -12,6 +12,7 @@
 #include "libraries/attention.h"
 #include "orchestrate/split_k.h"
 #include "schedule/chain/chain.h"
+#include "tile/walk.h"
 
 namespace tilewright {
 
@@ -19,9 +20,10 @@ namespace {
 
 constexpr size_t kMostStages = 24;
 constexpr double kPruned = 0.95;  // of the separate kernels' time
-/// An attention is one kernel on a GPU although its estimate is longer by up to this share, which is less than the
-/// estimates' error: libraries have attentions as a whole, and no memory is taken for the scores.
-constexpr double kAttentionExcess = 0.25;
+/// Without measurements an attention on matrix instructions is one kernel up to twice the estimate of its parts.
+/// Estimates of chains have been wrong by that factor, in both directions (docs/gpu.md), libraries have attentions as a
+/// whole, and the scores take no memory, which grows with the square of the number of tokens.
+constexpr double kAttentionExcess = 1;
 
 class GemmChains {
   public:
@@ -71,15 +73,26 @@ class GemmChains {
         return std::any_of(before.begin(), before.end(), [&](size_t b) { return has_maximum(b); });
     }
 
-    /// Whether the chain has two products with a maximum between them.
+    /// Whether a product reads maxima of what another product computes. (Where a projection of the values and a softmax
+    /// of given scores feed one product, there are two products and a maximum, but no attention.)
     static bool is_attention(const Program& stages) {
-        size_t links = 0;
-        bool maximum = false;
+        enum : uint8_t { kOther, kScores, kMaxima };
+        std::map<ValueId, uint8_t> depends;  // on the last of them
         for (const Primitive& s : stages.primitives) {
-            links += chain::is_link(*s.expr()) ? 1 : 0;
-            maximum = maximum || s.expr()->reducer == Reducer::Max;
+            const TensorExpr& e = *s.expr();
+            uint8_t most = kOther;
+            for (const Access& a : e.accesses)
+                if (const auto known = depends.find(a.value); known != depends.end())
+                    most = std::max(most, known->second);
+            if (chain::is_link(e)) {
+                if (most == kMaxima) return true;
+                most = kScores;
+            } else if (e.reducer == Reducer::Max && most == kScores) {
+                most = kMaxima;
+            }
+            depends[s.outputs[0]] = most;
         }
-        return links >= 2 && maximum;
+        return false;
     }
 
     /// Whether only groups of `inside` read the results of group g.
@@ -225,6 +238,14 @@ class GemmChains {
         return std::holds_alternative<LibraryAttention>(form) ? 2 : 1;
     }
 
+    bool on_matrix_instructions(const Merged& m) {
+        const TileProgram& t = schedules_.chain(m.body)->program;
+        const Walk tree = walk(t);
+        return std::all_of(tree.computes.begin(), tree.computes.end(), [&](const auto& c) {
+            return c.second->micro.matrix || !chain::is_link(*t.stages.primitives[c.second->stage].expr());
+        });
+    }
+
     bool reduces(size_t g) const {
         return std::any_of(groups_[g].primitives.begin(), groups_[g].primitives.end(),
                            [&](PrimitiveId id) { return p_.primitives[id].expr()->reducer != Reducer::None; });
@@ -290,7 +311,8 @@ class GemmChains {
             if (schedules_.how().measures() && best) break;
             const double gain = gain_of(all[k]);
             const int of_kind = preference(all[k]);
-            const bool enough = gain > (of_kind > 0 ? -kAttentionExcess * all[k].apart : 0);
+            const bool one = of_kind > 0 && on_matrix_instructions(all[k]);
+            const bool enough = gain > (one ? -kAttentionExcess * all[k].apart : 0);
             if (enough && (!best || std::pair(of_kind, gain) > std::pair(preference(all[*best]), most))) {
                 most = gain;
                 best = k;

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "onnx/onnx_pb.h"
@@ -46,6 +47,41 @@ TEST_F(GpuCommand, dump_shows_the_text_of_kernels) {
     EXPECT_THAT(tiles.out, HasSubstr("load 0 access 0"));
     EXPECT_THAT(place_.run({"dump", "model.onnx", "--stage", "asm", "--target", "cuda"}).err,
                 HasSubstr("stage 'asm' is there of models for a CPU"));
+}
+
+TEST_F(GpuCommand, explain_shows_the_plan_for_a_gpu_that_is_not_there) {
+    const Result r = place_.run({"explain", "model.onnx", "--target", "cuda:sm_90a", "--precision", "tf32", "--dim",
+                                 "batch=4096", "--json", "plan.json", "--html", "plan.html"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_THAT(r.out, AllOf(HasSubstr("a GPU, greedy orchestration"),
+                             HasSubstr("assumed rates of h200 (bench_probe measures them)")));
+    const auto plan = nlohmann::json::parse(place_.read("plan.json"));
+    EXPECT_EQ(plan["machine"], "h200");
+    EXPECT_EQ(plan["kernels"].size(), 1);
+    EXPECT_DOUBLE_EQ(plan["launch_us"].get<double>(), h200().rates.launch_us);
+    EXPECT_DOUBLE_EQ(plan["roofline"]["gflops"].get<double>(), h200().rates.group_tf32_gflops);
+    EXPECT_EQ(plan["roofline"]["levels"].size(), 2) << "L2 and memory";
+    const double us = plan["kernels"][0]["estimate_us"];
+    EXPECT_GE(us, plan["kernels"][0]["limit_us"].get<double>());
+    EXPECT_NEAR(plan["plan_ms"].get<double>(), (us + h200().rates.launch_us) * 1e-3, 1e-9);
+    EXPECT_EQ(plan["greedy_ms"], plan["plan_ms"]) << "the plan it is compared with is for the GPU too";
+    EXPECT_THAT(place_.read("plan.html"), HasSubstr("TW_KERNEL(kernel_0"));
+    // Another GPU has other rates.
+    GpuTarget slow = h200();
+    slow.name = "a slow card";
+    slow.rates.memory_gbps /= 5;
+    slow.rates.cache_bytes /= 5;
+    place_.folder.write("slow.json", to_json(slow));
+    EXPECT_EQ(
+        place_
+            .run({"explain", "model.onnx", "--target", "slow.json", "--dim", "batch=4096", "--json", "slow_plan.json"})
+            .status,
+        0);
+    const auto slower = nlohmann::json::parse(place_.read("slow_plan.json"));
+    EXPECT_EQ(slower["machine"], "a slow card");
+    EXPECT_GT(slower["plan_ms"].get<double>(), 1.5 * plan["plan_ms"].get<double>());
+    EXPECT_THAT(place_.run({"explain", "model.onnx", "--target", "cuda", "--time", "1"}).err,
+                HasSubstr("plans for a GPU are not run"));
 }
 
 TEST_F(GpuCommand, verify_runs_the_kernels_on_this_cpu_and_prints_the_error) {

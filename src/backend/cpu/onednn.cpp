@@ -545,8 +545,10 @@ std::optional<Refusal> onednn_refusal(const LibraryKernel& operation) {
     if (op == nullptr) return Refusal{"an attention"};
     std::vector<const LibraryOperand*> operands = {&op->data, &op->weights, &op->result};
     for (const LibraryOperand& o : op->added) operands.push_back(&o);
-    for (const LibraryOperand* o : operands)
+    for (const LibraryOperand* o : operands) {
         if (o->type != DType::F32) return Refusal{"a tensor that is not f32"};
+        if (o->offset != 0) return Refusal{"a tensor that is not accessed from its first element"};
+    }
     if (!op->convolution) return std::nullopt;
     if (!op->weights.is_constant()) return Refusal{"a convolution with non-constant weights"};
     if (op->spatial_dims() != 2) return Refusal{"a convolution that is not two-dimensional"};

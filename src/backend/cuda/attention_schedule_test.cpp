@@ -152,6 +152,74 @@ TEST(AttentionSchedule, TakesHeadsOfAnyWholeNumberOfInstructions) {
     expect_right(cases);
 }
 
+/// As exporters write models with dynamic sizes: keys and values follow the queries' number of tokens.
+Program dynamic_attention(const std::string& tokens) {
+    return parse_program(fmt::format(
+        R"TW(program dynamic {{
+  input q: f16[$batch, {n}, 128]
+  input k: f16[$batch, {n}, 128]
+  input v: f16[$batch, {n}, 128]
+  input mask: f32[$batch, {n}]
+  c: f32[$batch, 2, {n}, {n}] = [$batch, 2, {n}, {n}] sum(i4 < 64) mul(@0, @1) then add(mul(acc, 0.5), @2) where @0 = q[i0, i2, 64*i1 + i4], @1 = k[i0, i3, 64*i1 + i4], @2 = mask[i0, i3]
+  r: f32[$batch, 2, {n}, 1] = [$batch, 2, {n}] -> [i0, i1, i2, 0] max(i3 < {n}) @0 where @0 = c[i0, i1, i2, i3]
+  p: f32[$batch, 2, {n}, {n}] = [$batch, 2, {n}, {n}] exp(sub(@0, @1)) where @0 = c[i0, i1, i2, i3], @1 = r[i0, i1, i2, 0]
+  s: f32[$batch, 2, {n}, 1] = [$batch, 2, {n}] -> [i0, i1, i2, 0] sum(i3 < {n}) @0 where @0 = p[i0, i1, i2, i3]
+  w: f32[$batch, 2, {n}, {n}] = [$batch, 2, {n}, {n}] div(@0, @1) where @0 = p[i0, i1, i2, i3], @1 = s[i0, i1, i2, 0]
+  e: f16[$batch, {n}, 128] = [$batch, {n}, 2, 64] -> [i0, i1, 64*i2 + i3] sum(i4 < {n}) mul(@0, @1) where @0 = w[i0, i2, i1, i4], @1 = v[i0, i4, 64*i2 + i3]
+  output e
+}})TW",
+        fmt::arg("n", tokens)));
+}
+
+TEST(AttentionSchedule, TakesAnyNumberOfTokensAndExamples) {
+    auto t = chain_schedule(dynamic_attention("$seq"), Precision::F16);
+    ASSERT_TRUE(t);
+    // Rows are blocks of their own, whatever the batch, and keys are streamed.
+    EXPECT_THAT(print(*t), AllOf(HasSubstr("matrix f16 group [x2 x3"), HasSubstr("online"), HasSubstr("parallel x2 by"),
+                                 HasSubstr("for x3 by")));
+    LockstepCase c{"dynamic", *t, {}, 4e-3};
+    for (const auto& [batch, seq] : std::vector<std::pair<int64_t, int64_t>>{{1, 128}, {2, 77}, {1, 1}, {3, 65}}) {
+        std::vector<Tensor> inputs = schedule_cases::whole_numbers(t->stages, {{"batch", batch}, {"seq", seq}});
+        for (Tensor& x : inputs)
+            for (int64_t i = 0; i < x.count(); ++i) x.set(i, x.get(i) / 16);
+        c.inputs.push_back(std::move(inputs));
+    }
+    expect_right({c});
+}
+
+TEST(AttentionSchedule, OfDynamicSizesReadsNoOtherExampleBehindTheEndOfASum) {
+    // The rows of all examples in one dimension: behind the last key of one are those of the next.
+    std::string text = print(dynamic_attention("$seq"));
+    for (const auto& [before, after] : std::vector<std::pair<std::string, std::string>>{
+             {"input v: f16[$batch, $seq, 128]", "input v: f16[$rows, 128]"}, {"v[i0, i4, ", "v[$seq*i0 + i4, "}}) {
+        ASSERT_NE(text.find(before), std::string::npos) << text;
+        text.replace(text.find(before), before.size(), after);
+    }
+    auto t = chain_schedule(parse_program(text), Precision::F16);
+    ASSERT_TRUE(t);
+    EXPECT_THAT(print(*t), AllOf(HasSubstr("matrix f16"), Not(HasSubstr("group"))));
+    LockstepCase c{"one dimension of rows", *t, {}, 4e-3};
+    std::vector<Tensor> inputs = schedule_cases::whole_numbers(t->stages, {{"batch", 2}, {"seq", 77}, {"rows", 154}});
+    for (Tensor& x : inputs)
+        for (int64_t i = 0; i < x.count(); ++i) x.set(i, x.get(i) / 16);
+    c.inputs.push_back(std::move(inputs));
+    expect_right({c});
+}
+
+TEST(AttentionSchedule, TakesHeadsOfNoWholeNumberOfInstructionsOnWarps) {
+    std::vector<LockstepCase> cases;
+    for (const Precision precision : {Precision::F16, Precision::TF32}) {
+        Program p = chain::attention(2, 64, 64, 26, 26);
+        if (precision == Precision::F16) p = stored(std::move(p), DType::F16);
+        auto t = chain_schedule(p, precision);
+        ASSERT_TRUE(t);
+        EXPECT_THAT(print(*t),
+                    AllOf(HasSubstr(fmt::format("matrix {} [", to_string(precision))), Not(HasSubstr("group"))));
+        cases.push_back(sixteenths(fmt::format("26 wide in {}", to_string(precision)), std::move(*t), 4e-3));
+    }
+    expect_right(cases);
+}
+
 // --- steps that are left out
 
 /// Loops of the program and the conditions under which their points count.

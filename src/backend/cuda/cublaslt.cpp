@@ -15,7 +15,7 @@ namespace {
 // Numbers of cublasLt.h, cublas_api.h and library_types.h.
 enum : int { kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8 };  // of a product's description
 enum : int { kBatchCount = 5, kBatchOffset = 6 };                                  // of a matrix's
-enum : int { kMostWorkspace = 1 };                                                 // of a preference
+enum : int { kMostWorkspace = 1, kAlignmentOfA = 5, kAlignmentOfD = 8 };           // of a preference
 enum : int { kPlain = 1, kRelu = 2, kBias = 4, kGelu = 32 };                       // epilogues
 enum : int { kF32 = 0, kF16 = 2, kBF16 = 14 };                                     // types
 enum : int { kCompute32 = 68, kCompute16 = 74, kComputeB16 = 75, kComputeTf32 = 77 };
@@ -104,11 +104,15 @@ struct CublasLt::Plan : LibraryPlan {
         call->gpu.enter();
         const std::shared_ptr<void> made = description(product.bias ? tensors.at(*product.bias) : nullptr);
         const float alpha = 1, beta = 0;
-        void* out = tensors.at(product.result.tensor);
-        call->check(call->multiply(call->handle, made.get(), &alpha, tensors.at(product.right.tensor), a.get(),
-                                   tensors.at(product.left.tensor), b.get(), &beta, out, d.get(), out, d.get(),
-                                   &algorithm, workspace, static_cast<size_t>(workspace_size), stream.handle()),
+        void* out = first(product.result, tensors);
+        call->check(call->multiply(call->handle, made.get(), &alpha, first(product.right, tensors), a.get(),
+                                   first(product.left, tensors), b.get(), &beta, out, d.get(), out, d.get(), &algorithm,
+                                   workspace, static_cast<size_t>(workspace_size), stream.handle()),
                     "multiply");
+    }
+    /// Of the matrix's first element.
+    static void* first(const LibraryProduct::Matrix& m, const std::vector<void*>& tensors) {
+        return static_cast<std::byte*>(tensors.at(m.tensor)) + m.offset * static_cast<int64_t>(byte_size(m.type));
     }
 
     /// The library counts by columns: what is a row here is a column there, so that C^T = B^T A^T.
@@ -181,6 +185,11 @@ std::variant<std::vector<CublasLt::Candidate>, Refusal> CublasLt::candidates(con
     call_->check(call_->create_preference(&made), "make a preference");
     const std::shared_ptr<void> preference(made, [c = call_](void* x) { c->destroy_preference(x); });
     call_->check(call_->set_preference(made, kMostWorkspace, &kWorkspace, sizeof kWorkspace), "set a preference");
+    // The library assumes 256 bytes.
+    if (const auto alignment = static_cast<uint32_t>(p.product.alignment(kTensorAlignment));
+        alignment != kTensorAlignment)
+        for (int matrix = kAlignmentOfA; matrix <= kAlignmentOfD; ++matrix)
+            call_->check(call_->set_preference(made, matrix, &alignment, sizeof alignment), "set a preference");
     std::vector<Found> found(most);
     int count = 0;
     call_->gpu.enter();

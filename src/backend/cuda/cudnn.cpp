@@ -218,6 +218,7 @@ struct Cudnn::Plan : LibraryPlan, private Numbers {
     std::vector<std::shared_ptr<void>> parts;  ///< what it was made of
     std::vector<int64_t> numbers;              ///< of the tensors that a run gives
     std::vector<size_t> tensors;               ///< of the kernel, for the first of them
+    std::vector<int64_t> offsets;              ///< bytes in front of their first elements
     std::vector<float> values;                 ///< for those behind, which lie on the host
     std::vector<int64_t> kept;                 ///< and of those behind, that are not read: where in the workspace
     int64_t own = 0, behind = 0;               ///< bytes: the library's, and those of what is not read
@@ -227,7 +228,8 @@ struct Cudnn::Plan : LibraryPlan, private Numbers {
         TW_CHECK(call->gpu.has_value(), "a plan for a GPU that is described only");
         std::vector<void*> pointers;
         pointers.reserve(numbers.size());
-        for (const size_t t : tensors) pointers.push_back(given.at(t));
+        for (size_t k = 0; k < tensors.size(); ++k)
+            pointers.push_back(static_cast<std::byte*>(given.at(tensors[k])) + offsets[k]);
         for (const float& v : values) pointers.push_back(const_cast<float*>(&v));
         for (const int64_t at : kept) pointers.push_back(static_cast<std::byte*>(workspace) + at);
         call->gpu->enter();
@@ -258,6 +260,9 @@ class Cudnn::Graph : private Numbers {
     /// Of the kernel.
     Tensor tensor(const LibraryOperand& t) {
         plan_->tensors.push_back(t.tensor);
+        plan_->offsets.push_back(t.offset * static_cast<int64_t>(byte_size(t.type)));
+        if (plan_->offsets.back() % kAlignment != 0)
+            throw RuntimeError(fmt::format("cuDNN takes no tensor that is not aligned to {} bytes", kAlignment));
         given_.push_back(next_);
         return add(t.dims, t.strides, number_of(t.type), false, false);
     }

@@ -170,6 +170,28 @@ std::vector<Attentions> attentions() {
             {"causal behind two keys, masked and selected",
              attention("f16", "bool[2, 3, 10, 12]", "i0, i1, i2, i3", true,
                        "select(and(lt(index(i3), index(i2 + 3)), @2), mul(acc, 0.25), -3.4028235e+38f)")},
+            {"heads that share keys, causal", R"(program p {
+  input q: f16[6, 10, 16]
+  input k: f16[2, 12, 16]
+  input v: f16[2, 12, 16]
+  s: f32[2, 3, 10, 12] = [2, 3, 10, 12] sum(i4 < 16) mul(@0, @1) then select(ge(index(i2 - i3), 0), mul(acc, 0.25), -inf) where @0 = q[3*i0 + i1, i2, i4], @1 = k[i0, i3, i4]
+  t: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] max(i3 < 12) @0 where @0 = s[i0, i1, i2, i3]
+  e: f32[2, 3, 10, 12] = [2, 3, 10, 12] exp(sub(@0, @1)) where @0 = s[i0, i1, i2, i3], @1 = t[i0, i1, i2, 0]
+  d: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] sum(i3 < 12) @0 where @0 = e[i0, i1, i2, i3]
+  o: f32[2, 3, 10, 16] = [2, 3, 10, 16] sum(i4 < 12) mul(@0, @1) where @0 = e[i0, i1, i2, i4], @1 = v[i0, i4, i3]
+  y: f16[6, 10, 16] = [2, 3, 10, 16] -> [3*i0 + i1, i2, i3] div(@0, @1) where @0 = o[i0, i1, i2, i3], @1 = d[i0, i1, i2, 0]
+  output y
+})"},
+            {"columns of one tensor", R"(program p {
+  input x: f16[2, 10, 144]
+  s: f32[2, 3, 10, 10] = [2, 3, 10, 10] sum(i4 < 16) mul(@0, @1) where @0 = x[i0, i2, 16*i1 + i4], @1 = x[i0, i3, 16*i1 + i4 + 48]
+  t: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] max(i3 < 10) @0 where @0 = s[i0, i1, i2, i3]
+  e: f32[2, 3, 10, 10] = [2, 3, 10, 10] exp(sub(@0, @1)) where @0 = s[i0, i1, i2, i3], @1 = t[i0, i1, i2, 0]
+  d: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] sum(i3 < 10) @0 where @0 = e[i0, i1, i2, i3]
+  o: f32[2, 10, 3, 16] = [2, 10, 3, 16] sum(i4 < 10) mul(@0, @1) where @0 = e[i0, i2, i1, i4], @1 = x[i0, i4, 16*i2 + i3 + 96]
+  y: f16[2, 10, 48] = [2, 10, 3, 16] -> [i0, i1, 16*i2 + i3] div(@0, @1) where @0 = o[i0, i1, i2, i3], @1 = d[i0, i2, i1, 0]
+  output y
+})"},
             {"heads that share keys, which are turned first", R"(program p {
   input q: f16[6, 10, 16]
   input k: f16[16, 2, 12]

@@ -337,7 +337,7 @@ class FakeCudnn {
                 const size_t n = a.size();
                 demand(n == 4 && b.size() == n && c.size() == n, "ranks of a product");
                 demand(a[n - 2] == c[n - 2] && a[n - 1] == b[n - 2] && b[n - 1] == c[n - 1], "extents of a product");
-                for (size_t k = 0; k + 2 < n; ++k) demand(a[k] == c[k] && b[k] == c[k], "batches of a product");
+                for (size_t k = 0; k + 2 < n; ++k) demand(a[k] == c[k] && c[k] % b[k] == 0, "batches of a product");
                 break;
             }
             case kReductionOperation: {
@@ -498,6 +498,7 @@ class FakeCudnn {
             each(y, [&](const auto& i) {
                 double sum = 0;
                 auto of_a = i, of_b = i;
+                if (b[1] != 1) of_b[1] /= y[1] / b[1];  // heads that share a matrix follow each other
                 for (int64_t k = 0; k < x[3]; ++k) {
                     of_a[3] = of_b[2] = k;
                     sum += in[0][packed(x, of_a)] * in[1][packed(b, of_b)];

@@ -98,10 +98,11 @@ class FakeGpu {
     };
     static constexpr size_t kAligned = 256;  // every allocation of a driver
     /// False: an address of its memory at which no allocation could begin.
-    bool aligned(Address a) const {
+    bool aligned(Address a, size_t to = kAligned) const {
         const auto it = blocks_.upper_bound(a);
-        return it == blocks_.begin() || a >= std::prev(it)->first + std::prev(it)->second.size || a % kAligned == 0;
+        return it == blocks_.begin() || a >= std::prev(it)->first + std::prev(it)->second.size || a % to == 0;
     }
+    size_t matrices_aligned = kAligned;  ///< by the last preference
     using Work = std::function<void(FakeGpu&)>;
     struct Stream {
         std::vector<Work> work, captured;
@@ -368,7 +369,11 @@ class FakeGpu {
         });
         add("cublasLtMatmulPreferenceCreate", [](void** p) { return *p = new int, 0; });
         add("cublasLtMatmulPreferenceDestroy", [](void* p) { return delete static_cast<int*>(p), 0; });
-        add("cublasLtMatmulPreferenceSetAttribute", [](void*, int, const void*, size_t) { return 0; });
+        add("cublasLtMatmulPreferenceSetAttribute", [](void*, int attribute, const void* value, size_t) {
+            if (attribute >= 5 && attribute <= 8)
+                locked([&](auto& g) { return g.matrices_aligned = *static_cast<const uint32_t*>(value); });
+            return 0;
+        });
         struct Found {
             uint64_t algorithm[8];
             size_t workspace;
@@ -392,7 +397,8 @@ class FakeGpu {
             const float scale = *alpha;
             return locked([&](auto& g) {
                 for (const Address address : {a, b, d, p.bias, workspace})
-                    if (!g.aligned(address)) return g.complain("a matrix that is not aligned as it was tried");
+                    if (!g.aligned(address, g.matrices_aligned))
+                        return g.complain("a matrix that is not aligned as it was tried");
                 g.ask(stream, [=](FakeGpu& gpu) {
                     gpu.at(workspace, workspace_bytes);
                     gpu.multiply(p, scale, a, x, b, y, d, z);

@@ -91,6 +91,21 @@ TEST(LibraryProduct, KnowsHowMatricesLie) {
     EXPECT_EQ(transposed->left, (LibraryProduct::Matrix{0, DType::F16, false, 128, 16}));
     EXPECT_EQ(transposed->right, (LibraryProduct::Matrix{1, DType::F16, true, 16, 768}));
     EXPECT_EQ(transposed->result, (LibraryProduct::Matrix{2, DType::F16, false, 48, 1920}));
+    // Columns of a wider tensor.
+    const auto columns = of(R"(program p {
+  input x: f16[48, 96]
+  c: f16[48, 48] = [48, 48] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = x[i1, i2 + 64]
+  output c
+})");
+    ASSERT_TRUE(columns);
+    EXPECT_EQ(columns->left, (LibraryProduct::Matrix{0, DType::F16, false, 96, 0, 0}));
+    EXPECT_EQ(columns->right, (LibraryProduct::Matrix{0, DType::F16, true, 96, 0, 64}));
+    EXPECT_EQ(columns->alignment(256), 128) << "64 numbers of two bytes";
+    EXPECT_FALSE(of(R"(program p {
+  input x: f16[48, 96]
+  c: f16[48, 48] = [48, 48] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = x[i1, i2 + 4]
+  output c
+})")) << "8 bytes";
     // Rows of a batch that lie behind each other are rows.
     const auto rows = of(R"(program p {
   input a: f32[3, 20, 32]

@@ -1,10 +1,13 @@
 #include "backend/cuda/library_product.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tilewright::cuda {
 
 namespace {
+
+constexpr int64_t kLeastAlignment = 16;  ///< in bytes: of what most algorithms take
 
 /// The last two dimensions of an operand; nothing where neither is contiguous, or rows overlap.
 std::optional<LibraryProduct::Matrix> matrix(const LibraryOperand& o) {
@@ -14,6 +17,7 @@ std::optional<LibraryProduct::Matrix> matrix(const LibraryOperand& o) {
     LibraryProduct::Matrix m;
     m.tensor = o.tensor;
     m.type = o.type;
+    m.offset = o.offset;
     m.transposed = (along != 1 && columns != 1) || (columns == 1 && down == 1 && rows > 1);
     if (m.transposed && down != 1 && rows != 1) return std::nullopt;
     const int64_t stride = m.transposed ? along : down, least = m.transposed ? rows : columns;
@@ -25,6 +29,12 @@ std::optional<LibraryProduct::Matrix> matrix(const LibraryOperand& o) {
 }
 
 }  // namespace
+
+int64_t LibraryProduct::alignment(int64_t tensors) const {
+    for (const Matrix* m : {&left, &right, &result})
+        tensors = std::gcd(tensors, m->offset * static_cast<int64_t>(byte_size(m->type)));
+    return tensors;
+}
 
 std::variant<LibraryProduct, Refusal> library_product(const LibraryOperation& op) {
     if (op.convolution) return Refusal{"it multiplies matrices and does nothing else"};
@@ -50,10 +60,12 @@ std::variant<LibraryProduct, Refusal> library_product(const LibraryOperation& op
     p.right = *right;
     p.result = *result;
     p.activation = op.activation;
+    if (p.alignment(kLeastAlignment) != kLeastAlignment) return Refusal{"matrices that are not aligned to 16 bytes"};
     if (op.added.size() > 1 || (op.added.size() == 1 && !op.is_bias(0)))
         return Refusal{"an epilogue operand other than one bias"};
     if (!op.added.empty()) {
         if (op.added[0].type != p.result.type) return Refusal{"a bias of another type than the result"};
+        if (op.added[0].offset != 0) return Refusal{"a bias that is not accessed from its first element"};
         p.bias = op.added[0].tensor;
     }
     return p;

@@ -13,6 +13,7 @@ struct LibraryProduct {
         bool transposed = false;  ///< columns lie side by side in memory, not rows
         int64_t stride = 1;       ///< elements from one row (transposed: column) to the next
         int64_t of_batch = 0;     ///< and from one matrix of the batch to the next
+        int64_t offset = 0;       ///< elements of the tensor in front of the first one
         friend bool operator==(const Matrix&, const Matrix&) = default;
     };
     int64_t batch = 1, rows = 1, columns = 1, sum = 1;
@@ -20,6 +21,8 @@ struct LibraryProduct {
     std::optional<size_t> bias;  ///< tensor with an element for each column
     Activation activation = Activation::None;
 
+    /// What all addresses are multiples of, in bytes, where tensors are aligned to `tensors` bytes.
+    int64_t alignment(int64_t tensors) const;
     double flops() const {
         return 2.0 * static_cast<double>(batch) * static_cast<double>(rows) * static_cast<double>(columns) *
                static_cast<double>(sum);

@@ -20,6 +20,8 @@ struct ExplainCommand {
 };
 
 int command_explain(const ExplainCommand& o) {
+    if (o.seconds > 0 && o.model.target != "cpu")
+        throw CLI::ValidationError("--time", "plans for a GPU are not run: `bench --target cuda` runs this one");
     for (const std::string& path : {o.json, o.html})  // checked before measuring, which may take minutes
         if (!path.empty()) check_writable(path);
     explain::Report report;
@@ -59,7 +61,7 @@ void add_explain_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("explain", "print the kernels of a plan, their primitives and estimated times");
     add_model_options(*c, o->model);
     add_kv_cache_option(*c, o->model);
-    add_precision_option(*c, o->model);
+    add_target_options(*c, o->model);
     add_data_options(*c, o->data);
     c->add_option("--time", o->seconds,
                   "run this plan and the two it is compared with in turns, for this many seconds each")
@@ -72,7 +74,10 @@ void add_explain_command(CLI::App& app, int& status) {
         "A kernel's limit is the longer of: its multiply-adds at the measured peak; its operands and results once, at\n"
         "the bandwidth of the first cache that holds them. Times are estimates of the cost model unless --time or\n"
         "--measure says otherwise; they assume the sizes that --dim, --data and --input give to dynamic dimensions,\n"
-        "otherwise 128. \"(again)\" marks primitives that another kernel computes too.\n\n"
+        "otherwise 128. \"(again)\" marks primitives that another kernel computes too. With --target the plan, its "
+        "limits "
+        "and\nestimates are those of a GPU, which need not be there; limits then count products at the rate of "
+        "--precision.\n\n"
         "JSON: execution_states, candidates, distinct_candidates (kernels of equal text and weights: one), measured,\n"
         "measured_share (of distinct_candidates), sizes, blp_columns, blp_rows, blp_status, blp_gap,\n"
         "emitted_gap (the gap of the kernels that run), greedy_pieces (that keep the greedy plan's kernels),\n"
@@ -89,6 +94,7 @@ void add_explain_command(CLI::App& app, int& status) {
         "  tilewright explain model.onnx\n"
         "  tilewright explain model.onnx --orchestrate optimal --time 1 --json plan.json\n"
         "  tilewright explain model.onnx --orchestrate optimal --html plan.html\n"
+        "  tilewright explain model.onnx --target cuda --precision tf32    (the plan for an H200, without one)\n"
         "  tilewright explain model.onnx --precision auto    (which products are in bf16, and why)\n"
         "  tilewright explain model.onnx --no-fission    (the plan with operators as units)");
     c->callback([o, &status] { status = command_explain(*o); });

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cuda/kernel.h"
 #include "driver/explain/write.h"
 
 namespace tilewright::explain {
@@ -19,8 +20,14 @@ std::string shortened(const std::string& assembly) {
 
 std::vector<CodeText> codes_of(const CompiledModel& model, bool assembly) {
     std::vector<CodeText> out;
-    for (const TileProgram& k : model.kernels())
-        out.push_back({print(k), assembly ? shortened(cpu::print_assembly(k, model.target())) : ""});
+    const bool gpu = model.target().gpu.has_value();
+    for (size_t k = 0; k < model.kernels().size(); ++k) {
+        const TileProgram& tiles = model.kernels()[k];
+        const std::string text = !assembly ? ""
+                                 : gpu     ? model.gpu_kernels().at(k).text
+                                           : cpu::print_assembly(tiles, model.target());
+        out.push_back({print(tiles), shortened(text)});
+    }
     return out;
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "compile/limits.h"
 #include "cost/estimate.h"
+#include "cost/gpu_estimate.h"
 #include "driver/run_times.h"
 #include "graph/graph.h"
 #include "orchestrate/schedules.h"
@@ -64,6 +65,15 @@ bool runs_at(const Plan& plan, const KernelCall& call, const Bindings& sizes) {
     return runs(plan, call, [&](Expr e) { return assumed_value(e, sizes); });
 }
 
+/// Seconds of a kernel's launch.
+double launch_seconds(const Target& target) { return target.gpu ? target.gpu->rates.launch_us * 1e-6 : kKernelSeconds; }
+
+/// Estimated seconds of a kernel without its launch.
+double kernel_seconds(const TileProgram& kernel, const Target& target, const Bindings& sizes) {
+    return target.gpu ? gpu_estimate(kernel, *target.gpu, sizes).seconds - launch_seconds(target)
+                      : estimate(kernel, target, sizes).seconds;
+}
+
 /// Adds the time of kernels in sequence, including launches; bodies of control flow count once. Other steps count zero.
 void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const Target& target, const Bindings& sizes,
               PlanNote& note) {
@@ -71,7 +81,7 @@ void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const T
         const auto* call = std::get_if<KernelCall>(&step.what);
         if (call != nullptr && runs_at(plan, *call, sizes)) {
             ++note.kernels;
-            note.estimate_ms += (estimate(kernels[call->kernel], target, sizes).seconds + kKernelSeconds) * 1e3;
+            note.estimate_ms += (kernel_seconds(kernels[call->kernel], target, sizes) + launch_seconds(target)) * 1e3;
         }
         for (const auto& body : step.bodies) add_cost(*body, kernels, target, sizes, note);
     }
@@ -80,9 +90,9 @@ void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const T
 class Explanation {
   public:
     /// `reference`: the program before rewriting.
-    Explanation(const CompiledModel& model, const Program& reference, const Target& target, const Bindings& sizes,
-                Report& report)
-        : kernels_(model.kernels()), target_(target), sizes_(sizes), r_(report) {
+    Explanation(const CompiledModel& model, const Program& reference, const Target& target, Precision precision,
+                const Bindings& sizes, Report& report)
+        : kernels_(model.kernels()), target_(target), precision_(precision), sizes_(sizes), r_(report) {
         for (const PrimitiveId id : reference.primitives.ids()) {
             const Primitive& p = reference.primitives[id];
             if (!p.expr()) continue;
@@ -129,7 +139,8 @@ class Explanation {
             if (call == nullptr || !call->way) continue;
             RegionNote::Way& way = notes[call->way->region].ways[call->way->way];
             ++way.kernels;
-            way.estimate_us += (estimate(kernels_[call->kernel], target_, sizes_).seconds + kKernelSeconds) * 1e6;
+            way.estimate_us +=
+                (kernel_seconds(kernels_[call->kernel], target_, sizes_) + launch_seconds(target_)) * 1e6;
         }
         for (RegionNote& n : notes) {
             const auto same = std::find_if(r_.regions.begin(), r_.regions.end(), [&](const RegionNote& o) {
@@ -222,10 +233,10 @@ class Explanation {
         for (size_t i = inputs; i < call.tensors.size(); ++i) makers[call.tensors[i]] = {r_.kernels.size(), false};
         k.provider = call.provider;
         k.tiling = tiling_expression(tiles);
-        k.estimate_us = estimate(tiles, target_, sizes_).seconds * 1e6;
+        k.estimate_us = kernel_seconds(tiles, target_, sizes_) * 1e6;
         const Work work = work_of(tiles, sizes_, k.operations);
         k.bytes = work.bytes;
-        k.limit = limit_of(work, target_);
+        k.limit = limit_of(work, target_, precision_);
         k.shares = shares_of(k.primitives);
         if (call.measured_seconds) k.alone_us = *call.measured_seconds * 1e6;
         r_.kernels.push_back(std::move(k));
@@ -288,6 +299,7 @@ class Explanation {
 
     const std::vector<TileProgram>& kernels_;
     const Target& target_;
+    const Precision precision_;  ///< of a GPU's products
     const Bindings& sizes_;
     std::map<std::string, double> operations_of_node_;  ///< before rewriting
     Report& r_;
@@ -366,23 +378,29 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
     Target target = c.model->target();
     Report r;
     target.workers = r.threads = default_thread_count(pipeline.compile.threads);
-    r.machine = readable(target.cpu);
-    r.calibrated = target.calibrated;
+    r.machine = readable(target.gpu ? target.gpu->name : target.cpu);
+    r.calibrated = target.gpu ? target.gpu->measured : target.calibrated;
+    r.gpu = target.gpu.has_value();
+    const Precision precision = r.gpu ? pipeline.compile.precision : Precision::F32;
     r.orchestrator = pipeline.compile.orchestrator;
     r.compile_ms = c.compile_ms;
-    if (pipeline.rewrite && !pipeline.compile.gpu) r.rewrites = c.rewrites;
+    if (pipeline.rewrite) r.rewrites = c.rewrites;
+    if (r.gpu && r.rewrites) {  // the search's own costs are a CPU's
+        r.rewrites->before = r.rewrites->planned_before;
+        r.rewrites->after = r.rewrites->planned_after;
+    }
     r.precision = c.precision;
     r.optimal = c.model->plan().optimal;
     r.codes = c.model->kernels().size();
-    r.launch_us = kKernelSeconds * 1e6;
-    r.peak_gflops = peak_gflops(target);
+    r.launch_us = launch_seconds(target) * 1e6;
+    r.peak_gflops = peak_gflops(target, precision);
     r.bandwidths = bandwidths(target);
     const std::vector<Tensor> inputs = options.sized || options.seconds > 0 ? options.inputs(c) : std::vector<Tensor>();
     Bindings sizes = options.sized ? bind_inputs(c.program, inputs) : Bindings();
     for (const auto& [v, size] : sizes) r.sizes[var_name(v)] = size;
     // Kernels are made for samples of sizes, but the report is about one size of each symbol.
     for (const Var v : names_of(c.model->plan().program)) sizes.try_emplace(v, kAssumedExtent);
-    Explanation(*c.model, c.program, target, sizes, r).add(c.model->plan());
+    Explanation(*c.model, c.program, target, precision, sizes, r).add(c.model->plan());
 
     std::vector<std::shared_ptr<const CompiledModel>> models = {c.model};
     r.plans.push_back({"this plan", 0, 0, {}});

@@ -113,7 +113,8 @@ struct PlanNote {
 struct Report {
     std::string model;
     int threads = 1;
-    std::string machine;      ///< the CPU whose rates determine limits and estimates
+    std::string machine;      ///< the CPU or GPU whose rates determine limits and estimates
+    bool gpu = false;         ///< it is a GPU
     bool calibrated = false;  ///< those rates are measured
     Orchestrator orchestrator = Orchestrator::Greedy;
     double compile_ms = 0;

@@ -235,13 +235,16 @@ std::string steps_text(const Report& r) {
 }  // namespace
 
 std::string print(const Report& r, size_t most) {
-    std::string s = fmt::format("{}, {}, {} orchestration\n", r.model, plural(static_cast<size_t>(r.threads), "thread"),
-                                to_string(r.orchestrator));
+    std::string s =
+        fmt::format("{}, {}, {} orchestration\n", r.model,
+                    r.gpu ? "a GPU" : plural(static_cast<size_t>(r.threads), "thread"), to_string(r.orchestrator));
     s += fmt::format("compiled in {:.0f} ms: {} in {} ({} distinct){}\n", r.compile_ms,
                      plural(r.primitives.size(), "primitive"), plural(r.kernels.size(), "kernel"), r.codes,
                      steps_text(r));
     s += fmt::format("limits and estimates use {} rates of {}{}", r.calibrated ? "measured" : "assumed", r.machine,
-                     r.calibrated ? "" : " (see `tilewright info --calibrate`)");
+                     r.calibrated ? ""
+                     : r.gpu      ? " (bench_probe measures them)"
+                                  : " (see `tilewright info --calibrate`)");
     std::vector<std::string> sizes;
     for (const auto& [name, size] : r.sizes) sizes.push_back(fmt::format("{} = {}", name, size));
     s += sizes.empty() ? "\n\n" : fmt::format("\nfor {}\n\n", fmt::join(sizes, ", "));

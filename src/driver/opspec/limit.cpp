@@ -70,6 +70,11 @@ double bytes_of(const Program& program) {
 
 std::vector<Bandwidth> bandwidths(const Target& target) {
     std::vector<Bandwidth> out;
+    if (target.gpu) {
+        const GpuTarget& gpu = *target.gpu;
+        return {{"L2", gpu.rates.cache_bytes * gpu.ghz * gpu.multiprocessors, static_cast<double>(gpu.l2_bytes)},
+                {"memory", gpu.rates.memory_gbps, std::numeric_limits<double>::infinity()}};
+    }
     for (const CacheLevel& cache : target.caches) {
         const int copies = std::max(1, target.workers / std::max(1, cache.shared_by));
         out.push_back({fmt::format("L{}", cache.level), cache.load_gbps.value * target.workers,
@@ -83,25 +88,34 @@ std::vector<Bandwidth> bandwidths(const Target& target) {
     return out;
 }
 
-double peak_gflops(const Target& target) {
+double peak_gflops(const Target& target, Precision precision) {
+    if (target.gpu) {
+        const GpuRates& r = target.gpu->rates;
+        if (precision == Precision::F32) return r.f32_gflops;
+        return precision == Precision::TF32 ? std::max(r.warp_tf32_gflops, r.group_tf32_gflops)
+                                            : std::max(r.warp_f16_gflops, r.group_f16_gflops);
+    }
     return target.workers == 1 ? target.fma_gflops_1.value
                                : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * target.workers);
 }
 
-Limit limit_of(const Work& work, const Target& target) {
+Limit limit_of(const Work& work, const Target& target, Precision precision) {
     Limit limit;
-    limit.gflops = peak_gflops(target);
+    limit.gflops = peak_gflops(target, precision);
     for (const Bandwidth& b : bandwidths(target)) {
         if (work.bytes > b.bytes) continue;
         limit.level = b.level;
         limit.gbps = b.gbps;
         break;
     }
-    if (work.bf16_flops > 0.5 * work.flops) limit.unit = "bf16";
-    if (work.byte_flops > 0.5 * work.flops) limit.unit = "int8";
-    const double multiplied = work.flops - work.bf16_flops - work.byte_flops +
-                              work.bf16_flops / matrix_advantage(target, 2) +
-                              work.byte_flops / matrix_advantage(target, 1);
+    if (target.gpu && precision != Precision::F32) limit.unit = to_string(precision);
+    if (work.bf16_flops > 0.5 * work.flops) limit.unit = target.gpu ? "f16" : "bf16";
+    if (work.byte_flops > 0.5 * work.flops && !target.gpu) limit.unit = "int8";
+    // How many products of such factors take the time of one of f32.
+    const double pairs = target.gpu ? peak_gflops(target, Precision::F16) / limit.gflops : matrix_advantage(target, 2),
+                 bytes = target.gpu ? 1 : matrix_advantage(target, 1);
+    const double multiplied =
+        work.flops - work.bf16_flops - work.byte_flops + work.bf16_flops / pairs + work.byte_flops / bytes;
     const double compute = multiplied / limit.gflops * 1e-6, memory = work.bytes / limit.gbps * 1e-6;
     limit.compute = compute >= memory;
     limit.ms = std::max(compute, memory);

@@ -55,6 +55,27 @@ TEST(Limit, ScalesWithThreads) {
     EXPECT_DOUBLE_EQ(limit_of({0, 2e6}, machine(2)).gbps, 15);
 }
 
+TEST(Limit, OfAGpuIsThatOfItsUnitsL2AndMemory) {
+    const GpuTarget gpu = h200();
+    const Target t = with_gpu(machine(), gpu);
+    const auto ms = [](double flops, double gflops) { return flops / gflops * 1e-6; };
+    EXPECT_DOUBLE_EQ(limit_of({1e12, 1000}, t).ms, ms(1e12, gpu.rates.f32_gflops));
+    EXPECT_EQ(limit_of({1e12, 1000}, t).unit, "FMA");
+    const Limit tf32 = limit_of({1e12, 1000}, t, Precision::TF32);
+    EXPECT_DOUBLE_EQ(tf32.ms, ms(1e12, gpu.rates.group_tf32_gflops));
+    EXPECT_EQ(tf32.unit, "tf32");
+    EXPECT_EQ(limit_of({1e12, 1000}, t, Precision::BF16).unit, "bf16");
+    // Operands of 16 bits are on matrix instructions whatever f32 may be rounded to.
+    const Limit half = limit_of({1e12, 1000, 1e12}, t);
+    EXPECT_DOUBLE_EQ(half.ms, ms(1e12, gpu.rates.group_f16_gflops));
+    EXPECT_EQ(half.unit, "f16");
+    const Limit cached = limit_of({0, 1e6}, t), memory = limit_of({0, 1e9}, t);
+    EXPECT_EQ(cached.level, "L2");
+    EXPECT_EQ(memory.level, "memory");
+    EXPECT_DOUBLE_EQ(memory.ms, 1e9 / gpu.rates.memory_gbps * 1e-6);
+    EXPECT_GT(cached.gbps, memory.gbps);
+}
+
 Compilation compiled(const std::string& line) {
     const ZooModel model = build_op(parse_op(line));
     return compile_model(model.bytes.data(), model.bytes.size());

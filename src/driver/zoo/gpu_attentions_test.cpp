@@ -4,89 +4,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <sstream>
 
 #include "compile/attention_count_test.h"
+#include "driver/zoo/skeleton_test.h"
 #include "driver/zoo/zoo.h"
 #include "graph/import.h"
-#include "onnx/onnx_pb.h"
 
 namespace tilewright {
 namespace {
-
-/// The marker of a tensor whose contents were left out: "zoo1 role=weight mean=0 std=0.02".
-std::map<std::string, std::string> marker_of(const onnx::TensorProto& t) {
-    std::istringstream words(t.doc_string());
-    std::map<std::string, std::string> out;
-    std::string word;
-    if (!(words >> word) || word != "zoo1") return out;
-    while (words >> word) out.emplace(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
-    return out;
-}
-
-template <class T>
-void fill(onnx::TensorProto& t, int64_t count, const std::map<std::string, std::string>& marker) {
-    std::string raw(static_cast<size_t>(count) * sizeof(T), '\0');
-    T* x = reinterpret_cast<T*>(raw.data());
-    const std::string& role = marker.at("role");
-    if (role == "tril") {
-        const int64_t columns = t.dims(t.dims_size() - 1), rows = t.dims(t.dims_size() - 2);
-        for (int64_t i = 0; i < count; ++i) x[i] = static_cast<T>(i % columns <= i / columns % rows ? 1 : 0);
-    } else if (role == "iota") {
-        for (int64_t i = 0; i < count; ++i) x[i] = static_cast<T>(i);
-    } else if (role == "constant") {
-        std::fill_n(x, count, static_cast<T>(std::stod(marker.at("value"))));
-    } else {  // no two weights are equal: equal ones become one
-        constexpr int64_t kPeriod = 4093;
-        const std::string name = role == "alias" ? marker.at("of") : t.name();
-        const size_t salt = std::hash<std::string>()(name) % kPeriod;
-        for (int64_t i = 0; i < std::min(count, kPeriod); ++i)
-            x[i] = static_cast<T>(0.02 * static_cast<double>((i * i + static_cast<int64_t>(salt)) % 101 - 50) / 50);
-        for (int64_t done = kPeriod; done < count; done += kPeriod)
-            std::memcpy(x + done, x, static_cast<size_t>(std::min(kPeriod, count - done)) * sizeof(T));
-        x[0] = static_cast<T>(static_cast<double>(salt) / kPeriod);
-    }
-    t.set_raw_data(std::move(raw));
-    t.clear_doc_string();
-}
-
-void fill(onnx::TensorProto& t) {
-    const auto marker = marker_of(t);
-    if (marker.empty()) return;
-    int64_t count = 1;
-    for (const int64_t d : t.dims()) count *= d;
-    switch (t.data_type()) {
-        case onnx::TensorProto::FLOAT:
-            return fill<float>(t, count, marker);
-        case onnx::TensorProto::INT64:
-            return fill<int64_t>(t, count, marker);
-        case onnx::TensorProto::BOOL:
-            return fill<uint8_t>(t, count, marker);
-        default:
-            FAIL() << "a type that no skeleton has: " << t.data_type();
-    }
-}
-
-Model from_skeleton(const std::filesystem::path& path) {
-    onnx::ModelProto m;
-    std::ifstream in(path, std::ios::binary);
-    EXPECT_TRUE(m.ParseFromIstream(&in));
-    for (onnx::TensorProto& t : *m.mutable_graph()->mutable_initializer()) fill(t);
-    for (onnx::NodeProto& n : *m.mutable_graph()->mutable_node())
-        for (onnx::AttributeProto& a : *n.mutable_attribute())
-            if (a.has_t()) {
-                if (a.t().name().empty()) a.mutable_t()->set_name(n.output(0));
-                fill(*a.mutable_t());
-            }
-    const std::string bytes = m.SerializeAsString();
-    return load_model_from_bytes(bytes.data(), bytes.size());
-}
 
 /// A model, and what becomes of its attentions in f16, bf16 and tf32.
 struct AttentionModel {
@@ -116,38 +42,45 @@ void expect_fused(const Model& model, const AttentionModel& of) {
     }
 }
 
-const std::filesystem::path kShared = std::filesystem::path(TW_SOURCE_DIR) / "../shared/models";
-
 class SuiteAttentions : public testing::TestWithParam<AttentionModel> {};
 
 TEST_P(SuiteAttentions, AreOneKernelEach) {
-    const auto path = kShared / "suite/skeletons" / (GetParam().name + ".onnx");
+    const auto path = test::kSharedModels / "suite/skeletons" / (GetParam().name + ".onnx");
     if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
-    expect_fused(from_skeleton(path), GetParam());
+    expect_fused(test::from_skeleton(path), GetParam());
 }
 
-// (Heads of bert_tiny are 26 numbers wide: no whole units of 16 bytes, and slower in one kernel by estimate. Windows of
-// swin_t have 49 rows, of 64 that a warpgroup takes.)
-INSTANTIATE_TEST_SUITE_P(All, SuiteAttentions,
-                         testing::Values(AttentionModel{"bert_tiny", 4, 0, 0, 0},
-                                         AttentionModel{"bert_small", 4, 4, 4, 4},
-                                         AttentionModel{"bert_small_dyn", 4, 4, 4, 4, {{"batch", 1}, {"seq", 128}}},
-                                         AttentionModel{"vit_b_16", 12, 12, 12, 12},
-                                         AttentionModel{"gpt2_small_dyn", 12, 12, 12, 12, {{"batch", 1}, {"seq", 128}}},
-                                         AttentionModel{"swin_t", 12, 12, 10, 0},
-                                         AttentionModel{"segformer_b0", 8, 8, 8, 8}),
-                         [](const auto& test) { return test.param.name; });
+std::string name_of(const testing::TestParamInfo<AttentionModel>& test) {
+    return test.param.name + (test.param.dims.empty() ? "" : "_of_known_size");
+}
+
+// (Heads of bert_tiny are 26 numbers wide: no whole units of 16 bytes. Windows of swin_t have 49 rows, of 64 that a
+// warpgroup takes. The values of gpt2_small_dyn are rows of all examples in one dimension, which a warpgroup's copies
+// would read beyond the end of an example.)
+INSTANTIATE_TEST_SUITE_P(
+    All, SuiteAttentions,
+    testing::Values(AttentionModel{"bert_tiny", 4, 4, 4, 0}, AttentionModel{"bert_small", 4, 4, 4, 4},
+                    AttentionModel{"bert_small_dyn", 4, 4, 4, 4, {{"batch", 1}, {"seq", 128}}},
+                    AttentionModel{"bert_tiny_dyn", 4, 4, 4, 0}, AttentionModel{"bert_small_dyn", 4, 4, 4, 4},
+                    AttentionModel{"vit_b_16", 12, 12, 12, 12},
+                    AttentionModel{"gpt2_small_dyn", 12, 12, 12, 12, {{"batch", 1}, {"seq", 128}}},
+                    AttentionModel{"swin_t", 12, 12, 12, 0}, AttentionModel{"gpt2_small_dyn", 12, 12, 12, 0},
+                    AttentionModel{"segformer_b0", 8, 8, 8, 8}),
+    name_of);
 
 class RealAttentions : public testing::TestWithParam<AttentionModel> {};
 
 TEST_P(RealAttentions, AreOneKernelEach) {
-    const auto path = kShared / "real" / GetParam().name / "model.onnx";
+    const auto path = test::kSharedModels / "real" / GetParam().name / "model.onnx";
     if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
     expect_fused(load_model(path), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RealAttentions, testing::Values(AttentionModel{"vittrack", 3, 3, 3, 3}),
-                         [](const auto& test) { return test.param.name; });
+// (The positions of tashkeel are products of their own, in front of its attentions.)
+INSTANTIATE_TEST_SUITE_P(All, RealAttentions,
+                         testing::Values(AttentionModel{"vittrack", 3, 3, 3, 3}, AttentionModel{"tashkeel", 6, 6, 6, 0},
+                                         AttentionModel{"tashkeel", 6, 6, 6, 0, {{"batch", 1}, {"seq", 48}}}),
+                         name_of);
 
 class ZooAttentions : public testing::TestWithParam<AttentionModel> {};
 

@@ -42,7 +42,13 @@ class Tree {
             body.push_back(Stmt{std::move(loop)});
         }
         t_.body = std::move(body);
+        const std::vector<Stmt> without_loads = t_.body;
         place_loads();
+        mark_online();
+        if (verify_tree(t_).empty()) return std::move(t_);
+        if (!target_.gpu) return std::nullopt;
+        // Kernels of a GPU have copies of their own (for_gpu). Those for a CPU may be without a bound.
+        t_.body = without_loads;
         mark_online();
         if (!verify_tree(t_).empty()) return std::nullopt;
         return std::move(t_);
@@ -70,14 +76,15 @@ class Tree {
     bool divided(size_t i) const { return c_.open[c_.tiled[i]] || tile_of(i) < c_.extents[c_.tiled[i]]; }
 
     /// The grid: batches, then nested rows that no stage reduces. Where batches alone keep all threads busy, the rows
-    /// are a loop inside the task, and copies may stand around it.
+    /// are a loop inside the task, and copies may stand around it. On a GPU dynamic batches count as one, which they
+    /// often are.
     void grid() {
         double tasks = 1;
         for (size_t a = 0; a < c_.axes.size(); ++a)
             if (c_.batch[a] && (c_.open[a] || c_.extents[a] > 1)) {
                 grid_.push_back({a, 1, true});
                 range_[a] = 1;
-                tasks *= static_cast<double>(c_.extents[a]);
+                if (!c_.open[a] || !target_.gpu) tasks *= static_cast<double>(c_.extents[a]);
             }
         const bool enough = tasks >= 2.0 * target_.tasks_at_a_time() || target_.tasks_at_a_time() == 1;
         for (size_t i = 0; i < c_.tiled.size(); ++i) {

@@ -393,9 +393,9 @@ class Retarget {
                 e.extents[p->columns].constant() > kMostColumns)
                 return false;
             const TensorExpr& all = *t_.stages.primitives[s].expr();
-            if (all.extents[p->sum].constant() % e.extents[p->sum].constant() != 0 &&
-                !zeros_behind_sum(t_.stages, all, *p))
-                return false;
+            const Expr sum = all.extents[p->sum];
+            const bool whole_steps = sum.is_constant() && sum.constant() % e.extents[p->sum].constant() == 0;
+            if (!whole_steps && !zeros_behind_sum(t_.stages, all, *p)) return false;
             tiles.sum = e.extents[p->sum].constant();
             tiles.warp_rows = kGroupRows;
             tiles.warp_columns = e.extents[p->columns].constant();
