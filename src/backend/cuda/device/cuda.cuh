@@ -19,8 +19,15 @@ using Out = T* __restrict__;
 template <class T>
 using Shared = T*;
 
-TW_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
-TW_DEVICE int block() { return static_cast<int>(blockIdx.x); }
+/// The compiler then knows that they are not negative: remainders are bits.
+TW_DEVICE int thread() {
+    __builtin_assume(threadIdx.x < 1024);
+    return static_cast<int>(threadIdx.x);
+}
+TW_DEVICE int block() {
+    __builtin_assume(blockIdx.x <= 0x7fffffff);
+    return static_cast<int>(blockIdx.x);
+}
 
 /// The block's shared memory. A launch asks for it; with TW_SHARED_BYTES ptxas is told how much there will be.
 TW_DEVICE unsigned char* shared_memory() {
@@ -66,6 +73,9 @@ template <class T>
 TW_DEVICE T shuffle_xor(T value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+
+/// Whether the condition holds in a thread of this warp. Every thread of the warp takes part.
+TW_DEVICE bool any_of_warp(bool condition) { return __any_sync(0xffffffffu, condition) != 0; }
 
 /// to[i] = value. (Reads are to[i]; the emulation tells them apart.)
 template <class T, class Index>
@@ -133,6 +143,14 @@ TW_DEVICE float exp_near(float x) {
 TW_DEVICE float exp_near(float x, float y) {
     float value;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(::fmaf(x, 1.4426950408889634f, -(y * 1.4426950408889634f))));
+    return value;
+}
+/// exp(scale x - y) likewise: scale log2(e) is a constant where the scale is.
+TW_DEVICE float exp_near(float x, float scale, float y) {
+    float value;
+    asm("ex2.approx.ftz.f32 %0, %1;"
+        : "=f"(value)
+        : "f"(::fmaf(x, scale * 1.4426950408889634f, -(y * 1.4426950408889634f))));
     return value;
 }
 /// 1 / x with a relative error of 2^-23.

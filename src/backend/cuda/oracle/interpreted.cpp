@@ -32,6 +32,7 @@ constexpr const char* kMacros = R"TW(
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __CUDA_ARCH_FEAT_SM90_ALL 1
+#define __builtin_assume(condition)
 #define threadIdx tw_asm::thread_index()
 #define blockIdx tw_asm::block_index()
 )TW";
@@ -84,6 +85,10 @@ inline int __syncthreads_or(int value) {
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
     tw_asm::host.shuffle(tw_asm::host.machine, &value, static_cast<int>(sizeof(T)), mask);
     return value;
+}
+inline int __any_sync(unsigned all, int condition) {
+    for (int mask = 16; mask >= 1; mask /= 2) condition |= __shfl_xor_sync(all, condition, mask);
+    return condition;
 }
 template <class T> T __shfl_sync(unsigned, T value, int lane) {
     tw_asm::host.broadcast(tw_asm::host.machine, &value, static_cast<int>(sizeof(T)), lane);
