@@ -81,8 +81,10 @@ TEST(AttentionSchedule, DividesByTheSumBehindTheProductWhereTheModelRoundsBetwee
     expect_right(cases);
 }
 
-/// The schedule of a long attention, of 64 keys a step, for 128 rows and so many keys.
+/// The schedule of a long attention, of 64 keys a step, for 128 rows and so many keys. `epilogue`: of scores, and of a
+/// mask, @2.
 TileProgram long_attention(const std::string& epilogue, int64_t keys) {
+    const bool masked = epilogue.find("@2") != std::string::npos;
     return parse_tile_program(fmt::format(
         R"TW(tile attention {{
 stages {{
@@ -90,7 +92,7 @@ program attention {{
   input q: f16[1, 128, 64]
   input k: f16[1, {n}, 64]
   input v: f16[1, {n}, 64]
-  c: f32[1, 128, {n}] = [1, 128, {n}] sum(i3 < 64) mul(@0, @1) then {epilogue} where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]
+{input}  c: f32[1, 128, {n}] = [1, 128, {n}] sum(i3 < 64) mul(@0, @1) then {epilogue} where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]{mask}
   r: f32[1, 128, 1] = [1, 128, 1] max(i3 < {n}) @0 where @0 = c[i0, i1, i3]
   p: f32[1, 128, {n}] = [1, 128, {n}] exp(sub(@0, @1)) where @0 = c[i0, i1, i2], @1 = r[i0, i1, 0]
   s: f32[1, 128, 1] = [1, 128, 1] sum(i3 < {n}) @0 where @0 = p[i0, i1, i3]
@@ -123,7 +125,9 @@ parallel x0 by 1 {{
 }}
 }}
 )TW",
-        fmt::arg("n", keys), fmt::arg("epilogue", epilogue)));
+        fmt::arg("n", keys), fmt::arg("epilogue", epilogue),
+        fmt::arg("input", masked ? fmt::format("  input mask: f32[128, {}]\n", keys) : ""),
+        fmt::arg("mask", masked ? ", @2 = mask[i1, i2]" : "")));
 }
 
 TEST(AttentionSchedule, DoesForARowWhatItNeedNotDoForAScore) {
@@ -138,7 +142,7 @@ TEST(AttentionSchedule, DoesForARowWhatItNeedNotDoForAScore) {
     EXPECT_THAT(text, HasSubstr("if (tw::any_of_warp(changed)) {\n"));
     // In few steps most change maxima. What is added to scores leaves them no common factor.
     EXPECT_THAT(generate(long_attention("mul(acc, 0.125)", 256), h200()).text, Not(HasSubstr("any_of_warp")));
-    EXPECT_THAT(generate(long_attention("add(mul(acc, 0.125), 1.0)", 512), h200()).text, Not(HasSubstr(", 0.125f, ")));
+    EXPECT_THAT(generate(long_attention("add(mul(acc, 0.125), @2)", 512), h200()).text, Not(HasSubstr(", 0.125f, ")));
 }
 
 TEST(AttentionSchedule, IsRightWhereMaximaChangeInEveryStepAndInNone) {
@@ -166,6 +170,16 @@ TEST(AttentionSchedule, IsRightWhereMaximaChangeInEveryStepAndInNone) {
         cases.push_back(std::move(c));
     }
     expect_right(cases);
+}
+
+TEST(AttentionSchedule, IsRightWhereTheLowestFloatMasksWholeSteps) {
+    // The first keys of every row, as of a shorter example that is padded on the left; and all keys of a few rows,
+    // which then weigh the same.
+    LockstepCase c = sixteenths("padded", long_attention("add(mul(acc, 0.125), @2)", 512), 4e-3);
+    Tensor& mask = c.inputs[0].back();
+    ASSERT_EQ(mask.count(), 128 * 512);
+    for (int64_t i = 0; i < mask.count(); ++i) mask.set(i, i % 512 < 128 || i / 512 < 3 ? -3.4028234663852886e38 : 0);
+    expect_right({c});
 }
 
 TEST(AttentionSchedule, TakesWholeInstructionsBeyondTheEndOfAnAxis) {

@@ -96,7 +96,7 @@ TEST(CudaGroupText, ReadsOperandsWhereLoadsHavePutThem) {
     const KernelText text = generate(matrix_product(p), h200());
     EXPECT_EQ(text.threads, 256);
     // Four warps have 64 rows and 96 columns, in instructions of 64 and 32; rows of 16 bytes, 129 of them to a column.
-    EXPECT_THAT(text.text, HasSubstr("tw::thread() % 128 / 32 * 16 + "));
+    EXPECT_THAT(text.text, HasSubstr("tw::warp_of_group() * 16 + "));
     EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_64<0, 1>(r_c[2 * f + 0], r_c[2 * f + 1], "
                                      "tw::cores<2064, 128>(s_a_at"));
     EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_32<0, 1>(r_c[2 * f + 0] + 16, "));

@@ -123,9 +123,13 @@ class StageText : public StageValues {
     /// Tiles of warps; gives the number of scopes that it opens.
     int warps(const std::string& tile, Expr count, bool known) {
         const int64_t takes = part_.takes();
-        w_->line("const int {0} = tw::thread() % 32, {1} = {3}{0} / 4, {2} = {0} % 4;", v_.name(lane_),
-                 v_.name(lane_row_), v_.name(lane_pair_),
-                 part_.warps == 1 ? "" : fmt::format("tw::thread() % {} / 32 * 16 + ", takes));
+        const bool group = takes == 128;
+        w_->line("const int {0} = {4}, {1} = {3}{0} / 4, {2} = {0} % 4;", v_.name(lane_), v_.name(lane_row_),
+                 v_.name(lane_pair_),
+                 part_.warps == 1 ? ""
+                 : group          ? "tw::warp_of_group() * 16 + "
+                                  : fmt::format("tw::thread() % {} / 32 * 16 + ", takes),
+                 group ? "tw::lane()" : "tw::thread() % 32");
         // What has no columns is the same in the four threads of a row.
         bool columns = false;
         for (size_t a = 0; a < e_.spatial; ++a) columns = columns || part_.spread[a] == Spread::Columns;

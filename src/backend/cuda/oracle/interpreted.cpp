@@ -32,7 +32,6 @@ constexpr const char* kMacros = R"TW(
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __CUDA_ARCH_FEAT_SM90_ALL 1
-#define __builtin_assume(condition)
 #define threadIdx tw_asm::thread_index()
 #define blockIdx tw_asm::block_index()
 )TW";
