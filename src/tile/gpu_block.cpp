@@ -18,12 +18,17 @@ Block::Block(const TileProgram& program, const BlockLimits& limits)
       plan_(block_.plan),
       scales_(online_scales(program.stages, online_maxima(program))),
       online_(online_stages(program, tree_)),
+      rounds_(std::any_of(tree_.computes.begin(), tree_.computes.end(),
+                          [](const auto& c) { return c.second->micro.matrix.has_value(); })),
       objects_(plan_.buffers.size()) {
     for (const auto* list : {&p_.stages.inputs, &p_.stages.outputs})
         for (const ValueId v : *list) {
             memory_[v].storage = p_.stages.values[v].dtype;
             memory_[v].strides = row_major_strides(p_.stages.values[v].shape);
         }
+    for (const auto& [path, compute] : tree_.computes)
+        if (auto late = late_factor_of(compute->stage))
+            late_.emplace(p_.stages.primitives[compute->stage].outputs[0], std::move(*late));
     for (const auto& [path, compute] : tree_.computes)
         if (const auto loop = summed_through(path, *compute)) through_[compute->stage] = *loop;
     for (const TileAxis& a : p_.axes) ranges_.push_back(AxisRange::of(a.extent));
@@ -171,8 +176,25 @@ std::optional<size_t> Block::buffer_of(ValueId v) const {
     return buffer_where([&](const Buffer& b) { return !b.access && !b.correction && b.value == v; });
 }
 
+std::optional<LateFactor> Block::late_factor_of(PrimitiveId stage) const {
+    const ValueId v = p_.stages.primitives[stage].outputs[0];
+    const auto buffer = buffer_of(v);
+    if (!rounds_ || scales_[stage] || !buffer || !in_registers(plan_.buffers[*buffer]) || is_output(p_, v) ||
+        plan_.buffers[*buffer].dtype != DType::F32)
+        return std::nullopt;
+    bool taken = false;
+    for (const auto& [path, compute] : tree_.computes) {
+        const TensorExpr& e = *p_.stages.primitives[compute->stage].expr();
+        if (std::none_of(e.accesses.begin(), e.accesses.end(), [&](const Access& a) { return a.value == v; })) continue;
+        if (!takes_factor(e, v)) return std::nullopt;
+        taken = true;
+    }
+    return taken ? late_factor(p_.stages.primitives[stage].expr()->epilogue) : std::nullopt;
+}
+
 Place Block::place_of(ValueId v, PrimitiveId reader) const {
     Place place = place_of(v);
+    if (const auto late = late_.find(v); late != late_.end()) place.factor = late->second.factor;
     index_registers(place, v, p_.stage_axes[reader]);
     return place;
 }
@@ -210,7 +232,7 @@ bool Block::may_be_unfinished(PrimitiveId stage) const {
                        axes.end(), [&](size_t a) { return !ranges_[a].whole; });
 }
 
-void Block::add_online(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& rescaled) const {
+void Block::add_online(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& own) const {
     if (compute.online) job.correction = correction_of(p_.stages.primitives[compute.stage].outputs[0], compute.stage);
     for (size_t i = 0; i < job.expr->accesses.size(); ++i)
         if (const auto it = online_.find(job.expr->accesses[i].value); it != online_.end())
@@ -220,16 +242,22 @@ void Block::add_online(const Compute& compute, const TreePath& path, StageJob& j
     job.rescale = job.expr->accesses.size();
     job.accesses.push_back(correction_of(sum->maximum, compute.stage));
     job.names.push_back("factor");
-    rescaled = std::move(sum->expr);
-    job.expr = &rescaled;
+    own = std::move(sum->expr);
+    job.expr = &own;
 }
 
 void Block::compute_job(const Compute& compute, const TreePath& path, StageJob::Phase phase, StageJob& job,
-                        TensorExpr& rescaled) const {
+                        TensorExpr& own) const {
     const Primitive& stage = p_.stages.primitives[compute.stage];
     job.phase = phase;
     job.expr = stage.expr();
     job.micro = &compute.micro;
+    job.rounds = rounds_;
+    if (const auto late = late_.find(stage.outputs[0]); late != late_.end()) {
+        own = *stage.expr();
+        own.epilogue = late->second.epilogue;
+        job.expr = &own;
+    }
     for (const size_t a : p_.stage_axes[compute.stage]) {
         job.ranges.push_back(ranges_[a]);
         job.axes.push_back(p_.axes[a].name);
@@ -247,7 +275,7 @@ void Block::compute_job(const Compute& compute, const TreePath& path, StageJob::
         }
     }
     job.out = place_of(stage.outputs[0], compute.stage);
-    add_online(compute, path, job, rescaled);
+    add_online(compute, path, job, own);
     const auto adopted = registers_.stages.find(compute.stage);
     // (Behind the loops more threads would share a sum than have added to it.)
     const Partition* share = phase != StageJob::Phase::Whole      ? &registers_.values.at(stage.outputs[0])

@@ -13,6 +13,7 @@
 #include "tile/annotations.h"
 #include "tile/gpu_memory.h"
 #include "tile/gpu_points.h"
+#include "tile/late_factor.h"
 #include "tile/online.h"
 #include "tile/walk.h"
 
@@ -97,9 +98,10 @@ class Block {
 
     // --- statements
 
-    /// `rescaled`: holds the expression of a sum that is rescaled by an online maximum.
+    /// `own`: holds the expression where it is not the stage's: of a sum that is rescaled by an online maximum, or
+    /// whose factor its readers apply.
     void compute_job(const Compute& compute, const TreePath& path, StageJob::Phase phase, StageJob& job,
-                     TensorExpr& rescaled) const;
+                     TensorExpr& own) const;
     /// Without the threads' share.
     void load_job(const Load& load, CopyJob& out) const;
     void store_job(const Store& store, CopyJob& out) const;
@@ -115,6 +117,8 @@ class Block {
     const BufferPlan& plan_;
     const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
     const std::map<ValueId, OnlineMaximum> online_;
+    const bool rounds_;                        ///< StageJob::rounds
+    std::map<ValueId, LateFactor> late_;       ///< of values in registers whose readers take their factor
     std::map<PrimitiveId, TreePath> through_;  ///< summed_through
     std::map<ValueId, Place> memory_;          ///< inputs and outputs
     std::vector<std::string> objects_;         ///< of buffers, in generated code
@@ -122,7 +126,8 @@ class Block {
     std::map<std::pair<TreePath, size_t>, Expr> starts_;
 
   private:
-    void add_online(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& rescaled) const;
+    std::optional<LateFactor> late_factor_of(PrimitiveId stage) const;
+    void add_online(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& own) const;
     void share_out(StageJob& job, const Partition* share) const;
 };
 

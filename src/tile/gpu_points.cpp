@@ -92,11 +92,15 @@ std::optional<Expr> StagePoints::enter_reduction(size_t a) {
         return std::nullopt;
     }
     const int64_t vector = part_.registers[a];
-    const Expr k = vars_.add(axis_name(a), {Expr(0), ceil_div(length, vector) - 1});
+    const Expr steps = vars_.simplified(ceil_div(length, vector));
+    // Threads that share so many steps have one each.
+    const bool one = part_.group > 1 && part_.shared_axis == a && steps.is_constant(part_.group);
+    const Expr k = one ? lane_ : vars_.add(axis_name(a), {Expr(0), steps - 1});
     if (vector > 1)
         spread_axis(a, k * vector, "r_" + axis_name(a));
     else
         raw_[a] = clamped_[a] = vars_.simplified(r.lo + k);
+    if (one) return std::nullopt;
     return k;
 }
 

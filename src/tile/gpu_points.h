@@ -40,6 +40,7 @@ struct Place {
     int swizzle = 0;               ///< Load::swizzle
     bool in_registers = false;     ///< each thread has its own: `object` is indexed by its coordinates along these axes
     std::vector<size_t> register_axes;
+    double factor = 1;  ///< of registers: what each number is still to be multiplied by (tile/late_factor.h)
     std::vector<bool> zero_behind;  ///< per axis of the statement: behind the end of the whole axis lie zeros
     bool unfinished = false;        ///< an online maximum that may not be final: -infinity reads as 0
     std::string final;              ///< of that, in generated code: the condition under which it is final
@@ -129,7 +130,7 @@ class StagePoints {
     /// The thread's point along every spatial axis: raw, and held inside the range.
     void begin_points();
     /// Enters one step of a loop over a reduction axis, a point or a vector, or its tile where that is spread over
-    /// registers. Gives the counter where there is one.
+    /// registers. Gives the counter where there is one: not where a thread has one step.
     std::optional<Expr> enter_reduction(size_t a);
     std::vector<size_t> reduction_order() const;
     /// Whether points behind the end of a reduction that is spread over registers must not be added.

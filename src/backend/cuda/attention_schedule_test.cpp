@@ -81,6 +81,107 @@ TEST(AttentionSchedule, DividesByTheSumBehindTheProductWhereTheModelRoundsBetwee
     expect_right(cases);
 }
 
+/// The schedule of a long attention, of 64 keys a step, for 128 rows and so many keys. `epilogue`: of scores, and of a
+/// mask, @2.
+TileProgram long_attention(const std::string& epilogue, int64_t keys) {
+    const bool masked = epilogue.find("@2") != std::string::npos;
+    return parse_tile_program(fmt::format(
+        R"TW(tile attention {{
+stages {{
+program attention {{
+  input q: f16[1, 128, 64]
+  input k: f16[1, {n}, 64]
+  input v: f16[1, {n}, 64]
+{input}  c: f32[1, 128, {n}] = [1, 128, {n}] sum(i3 < 64) mul(@0, @1) then {epilogue} where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]{mask}
+  r: f32[1, 128, 1] = [1, 128, 1] max(i3 < {n}) @0 where @0 = c[i0, i1, i3]
+  p: f32[1, 128, {n}] = [1, 128, {n}] exp(sub(@0, @1)) where @0 = c[i0, i1, i2], @1 = r[i0, i1, 0]
+  s: f32[1, 128, 1] = [1, 128, 1] sum(i3 < {n}) @0 where @0 = p[i0, i1, i3]
+  e: f32[1, 128, 64] = [1, 128, 64] sum(i3 < {n}) mul(@0, @1) where @0 = p[i0, i1, i3], @1 = v[i0, i3, i2]
+  o: f16[1, 128, 64] = [1, 128, 64] div(@0, @1) where @0 = e[i0, i1, i2], @1 = s[i0, i1, 0]
+  output o
+}}
+}}
+axes x0="1" x1="128" x2="{n}" x3="64" x4="1" x5="1" x6="64"
+stage 0 over [x0 x1 x2 x3]
+stage 1 over [x0 x1 x4 x2]
+stage 2 over [x0 x1 x2]
+stage 3 over [x0 x1 x5 x2]
+stage 4 over [x0 x1 x6 x2]
+stage 5 over [x0 x1 x6]
+parallel x0 by 1 {{
+  parallel x1 by 64 {{
+    load 0 access 0 layout "split(2, 64) reorder(0, 2, 1, 3)" swizzle 128 padding local
+    for x2 by 64 stages 2 {{
+      load 4 access 1 layout "split(2, 64) reorder(0, 2, 1, 3)" swizzle 128 padding local
+      load 0 access 1 layout "split(2, 64) reorder(0, 2, 1, 3)" swizzle 128 padding local
+      compute 0 matrix f16 group [x1 x2 x3] registers [x1=64 x2=64 x3=64] padding local
+      compute 1 online vector x2 lanes 4 registers [x2=16] order [x0 x1 x4 x2] padding partition
+      compute 2 vector x2 lanes 4 registers [x2=8] order [x0 x1 x2] padding partition
+      compute 3 vector x2 lanes 4 registers [x2=16] order [x0 x1 x5 x2] padding partition
+      compute 4 matrix f16 group [x1 x6 x2] registers [x1=64 x6=64 x2=64] padding local
+    }}
+    compute 5 vector x6 lanes 4 registers [x6=8] order [x0 x1 x6] padding partition
+  }}
+}}
+}}
+)TW",
+        fmt::arg("n", keys), fmt::arg("epilogue", epilogue),
+        fmt::arg("input", masked ? fmt::format("  input mask: f32[128, {}]\n", keys) : ""),
+        fmt::arg("mask", masked ? ", @2 = mask[i1, i2]" : "")));
+}
+
+TEST(AttentionSchedule, DoesForARowWhatItNeedNotDoForAScore) {
+    const std::string text = generate(long_attention("mul(acc, 0.125)", 512), h200()).text;
+    // Scores stay without their scale, which the maximum of a row gets, and the exponential has as a part of a
+    // constant.
+    EXPECT_THAT(text, HasSubstr("r_c[r_x1][r_x2] = sum[r_x1][r_x2];"));
+    EXPECT_THAT(text, HasSubstr("= tw::Max::of(r_r[r_x1_2], sum_2[r_x1_2] * 0.125f);"));
+    EXPECT_THAT(text, HasSubstr("= tw::exp_near(r_c[r_x1_3][r_x2_3], 0.125f, "));
+    // The four threads of a row add up their sums behind the last step; results are rescaled where a maximum changed.
+    EXPECT_THAT(text, HasSubstr("if (last) {\n"));
+    EXPECT_THAT(text, HasSubstr("if (tw::any_of_warp(changed)) {\n"));
+    // In few steps most change maxima. What is added to scores leaves them no common factor.
+    EXPECT_THAT(generate(long_attention("mul(acc, 0.125)", 256), h200()).text, Not(HasSubstr("any_of_warp")));
+    EXPECT_THAT(generate(long_attention("add(mul(acc, 0.125), @2)", 512), h200()).text, Not(HasSubstr(", 0.125f, ")));
+}
+
+TEST(AttentionSchedule, IsRightWhereMaximaChangeInEveryStepAndInNone) {
+    std::vector<LockstepCase> cases;
+    for (const char* epilogue : {"mul(acc, 0.125)", "select(ge(index(i1), index(i2)), mul(acc, 0.125), -inf)"}) {
+        LockstepCase c = sixteenths(epilogue, long_attention(epilogue, 512), 4e-3);
+        const std::vector<Tensor> inputs = c.inputs[0];
+        // Keys that grow, and that shrink, in front of queries of one sign: so do scores.
+        for (const bool grow : {true, false}) {
+            std::vector<Tensor> x = inputs;
+            for (int64_t i = 0; i < x[0].count(); ++i) x[0].set(i, std::abs(x[0].get(i)));
+            for (int64_t i = 0; i < x[1].count(); ++i) {
+                const int64_t key = i / 64 % 512;
+                x[1].set(i, static_cast<double>(grow ? key : 511 - key) / 64);
+            }
+            c.inputs.push_back(std::move(x));
+        }
+        // A row of NaNs, and a key of infinities.
+        std::vector<Tensor> x = inputs;
+        for (int64_t i = 0; i < 64; ++i) x[0].set(64 + i, std::numeric_limits<double>::quiet_NaN());
+        c.inputs.push_back(x);
+        x = inputs;
+        for (int64_t i = 0; i < 64; ++i) x[1].set(300 * 64 + i, std::numeric_limits<double>::infinity());
+        c.inputs.push_back(x);
+        cases.push_back(std::move(c));
+    }
+    expect_right(cases);
+}
+
+TEST(AttentionSchedule, IsRightWhereTheLowestFloatMasksWholeSteps) {
+    // The first keys of every row, as of a shorter example that is padded on the left; and all keys of a few rows,
+    // which then weigh the same.
+    LockstepCase c = sixteenths("padded", long_attention("add(mul(acc, 0.125), @2)", 512), 4e-3);
+    Tensor& mask = c.inputs[0].back();
+    ASSERT_EQ(mask.count(), 128 * 512);
+    for (int64_t i = 0; i < mask.count(); ++i) mask.set(i, i % 512 < 128 || i / 512 < 3 ? -3.4028234663852886e38 : 0);
+    expect_right({c});
+}
+
 TEST(AttentionSchedule, TakesWholeInstructionsBeyondTheEndOfAnAxis) {
     std::vector<LockstepCase> cases;
     for (const int64_t n : {int64_t{197}, int64_t{77}}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <utility>
 
 #include "backend/cuda/device_text.h"
 #include "backend/cuda/scalar_text.h"
@@ -211,11 +212,11 @@ void KernelGenerator::tile_loop(const TileLoop& loop, const TreePath& path) {
     const AxisRange outer = ranges_[loop.axis];
     const bool once = outer.covered_by(loop.step);
     if (!once) {
-        const Expr counter = v_.add("step_" + p_.axes[loop.axis].name, {Expr(0), ceil_div(outer.most, loop.step) - 1});
+        const Expr last = ceil_div(outer.most, loop.step) - 1;
+        const Expr counter = v_.add("step_" + p_.axes[loop.axis].name, {Expr(0), last});
         const Steps steps = live_steps(loop, path, outer);
         if (loop.stages > 1) run_ahead(loop, path, outer, steps);
-        w_.open(fmt::format("for ({0} {1} = {2}; {3}; ++{1})", v_.type(counter), v_.name(counter), v_.text(steps.first),
-                            exists(counter, loop, steps)));
+        open_steps(loop, path, counter, last, steps);
         if (loop.stages > 1) counters_[path] = counter;
         ranges_[loop.axis] = narrowed(outer, counter, loop.step, v_);
         if (steps.count) {
@@ -232,9 +233,31 @@ void KernelGenerator::tile_loop(const TileLoop& loop, const TreePath& path) {
     if (!once) {
         v_.forget(ranges_[loop.axis].hi);
         w_.close();
+        if (slots_.count(path) != 0) w_.close();
         if (loop.stages > 1 && overlaps(loop)) w_.add("tw::wait_products<0>();");
     }
     ranges_[loop.axis] = outer;
+}
+
+void KernelGenerator::open_steps(const TileLoop& loop, const TreePath& path, Expr counter, Expr last,
+                                 const Steps& steps) {
+    if (!in_rounds(loop))
+        return w_.open(fmt::format("for ({0} {1} = {2}; {3}; ++{1})", v_.type(counter), v_.name(counter),
+                                   v_.text(steps.first), exists(counter, loop, steps)));
+    const Expr round = v_.add("round", {Expr(0), floor_div(last, loop.stages)});
+    const Expr slot = v_.add("slot", {Expr(0), Expr(loop.stages - 1)});
+    const Expr begin = steps.first + round * loop.stages;
+    w_.open(fmt::format("for ({0} {1} = 0; {2}; ++{1})", v_.type(round), v_.name(round), exists(begin, loop, steps)));
+    w_.add("TW_UNROLL");
+    w_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", v_.name(slot), loop.stages));
+    w_.line("{} = {};", v_.declaration(counter), v_.text(begin + slot));
+    w_.line("if (!({})) break;", exists(counter, loop, steps));
+    slots_[path] = v_.name(slot);
+}
+
+std::string KernelGenerator::slot_of(const TileLoop& loop, const TreePath& path, Expr step) const {
+    const auto it = slots_.find(path);
+    return it != slots_.end() ? it->second : fmt::format("({} % {})", v_.name(step), loop.stages);
 }
 
 void KernelGenerator::copies_of_step(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr ahead,
@@ -312,7 +335,10 @@ void KernelGenerator::run_ahead(const TileLoop& loop, const TreePath& path, cons
     w_.open(fmt::format("for (int {0} = {1}; {0} < {2}{3}; ++{0})", name, first, from_0 ? "" : first + " + ",
                         steps_ahead(loop)));
     w_.open(fmt::format("if ({})", exists(ahead, loop, steps)));
-    copies_of_step(loop, path, outer, ahead, from_0 ? name : fmt::format("({} % {})", name, loop.stages));
+    copies_of_step(loop, path, outer, ahead,
+                   from_0            ? name
+                   : in_rounds(loop) ? fmt::format("({} - {})", name, first)
+                                     : fmt::format("({} % {})", name, loop.stages));
     w_.close();
     if (copies_by_threads(loop)) w_.add("tw::commit_async();");
     w_.close();
@@ -334,14 +360,19 @@ void KernelGenerator::pipelined_body(const TileLoop& loop, const TreePath& path,
         if (const auto* load = std::get_if<Load>(&s.kind)) {
             const size_t buffer = existing(copy_of(load->stage, load->access));
             if (counts ? buffer == *counts : boxes_.count(buffer) != 0)
-                wait_for_box(buffer, fmt::format("({} % {})", v_.name(counter), loop.stages));
+                wait_for_box(buffer, slot_of(loop, path, counter));
         }
     barrier();
     w_.open("");
     const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
     w_.line("const {} {} = {} + {};", v_.type(ahead), v_.name(ahead), v_.name(counter), steps_ahead(loop));
     w_.open(fmt::format("if ({})", exists(ahead, loop, steps)));
-    copies_of_step(loop, path, outer, ahead, fmt::format("({} % {})", v_.name(ahead), loop.stages));
+    std::string slot = slot_of(loop, path, ahead);
+    if (in_rounds(loop)) {
+        const std::string own = std::exchange(slot, v_.fresh("slot_ahead"));
+        w_.line("const int {} = ({} + {}) % {};", slot, own, steps_ahead(loop), loop.stages);
+    }
+    copies_of_step(loop, path, outer, ahead, slot);
     w_.close();
     if (copies_by_threads(loop)) w_.add("tw::commit_async();");
     w_.close();
@@ -349,7 +380,7 @@ void KernelGenerator::pipelined_body(const TileLoop& loop, const TreePath& path,
     for (size_t i = 0; i < plan_.buffers.size(); ++i)
         if (plan_.buffers[i].access && plan_.buffers[i].scope == path) {
             whole[i] = objects_[i];
-            objects_[i] = copy_name(i, fmt::format("({} % {})", v_.name(counter), loop.stages));
+            objects_[i] = copy_name(i, slot_of(loop, path, counter));
         }
     statements(loop.body, path);
     for (const auto& [i, name] : whole) objects_[i] = name;
@@ -432,12 +463,10 @@ void KernelGenerator::emit_compute(const Compute& compute, const TreePath& path)
 void KernelGenerator::emit_job(const Compute& compute, const TreePath& path, StageJob::Phase phase,
                                StageJob::Parts parts) {
     StageJob job;
-    TensorExpr rescaled;
-    compute_job(compute, path, phase, job, rescaled);
+    TensorExpr own;
+    compute_job(compute, path, phase, job, own);
     job.parts = parts;
     job.sum_parts = parts_;
-    job.rounds = std::any_of(tree_.computes.begin(), tree_.computes.end(),
-                             [](const auto& c) { return c.second->micro.matrix.has_value(); });
     for (size_t i = 0; i < job.accesses.size(); ++i)
         if (job.accesses[i].unfinished) job.accesses[i].final = is_final(online_.at(job.expr->accesses[i].value).stage);
     if (phase == StageJob::Phase::Finish)

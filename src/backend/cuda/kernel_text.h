@@ -88,12 +88,11 @@ class KernelGenerator : gpu::Block {
     // been read by every thread, in the step before. Where products go on behind their step, what the step before reads
     // is still being read: copies are begun one step less ahead, over those of the step before that, for which every
     // thread has waited.
-
-    /// The Loads of the step that `ahead` counts, into the buffers `copy` behind the first.
-    void copies_of_step(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr ahead,
-                        const std::string& copy);
-    /// Declares a name for one copy of a buffer.
-    std::string copy_name(size_t buffer, const std::string& copy);
+    //
+    // On warpgroups steps go in rounds, a step for each copy of the buffers, and a round is unrolled. The number of the
+    // copy is a constant then, and so are addresses in shared memory, of mbarriers, and in matrix descriptors:
+    //
+    //     for (round ...) { unrolled: for (slot = 0; slot < 3; ++slot) { step = 3 * round + slot; ... } }
 
     /// The steps of a loop that run: all, or without those whose points are masked out (tile/live_steps.h), at least
     /// one in any case.
@@ -102,6 +101,20 @@ class KernelGenerator : gpu::Block {
         Expr first = 0;             ///< number of the first step
         std::optional<Expr> count;  ///< one more than the number of the last; nothing: the steps of `length`
     };
+    /// Whether the steps of a pipelined loop go in rounds. (Elsewhere a step has many more instructions, of which few
+    /// are about addresses.)
+    bool in_rounds(const TileLoop& loop) const { return groups_ && loop.stages > 1; }
+    /// Opens the loop over steps, or those over rounds and their steps. `last`: of the counter.
+    void open_steps(const TileLoop& loop, const TreePath& path, Expr counter, Expr last, const Steps& steps);
+    /// C++ for the number of the copy that a step uses, in rounds the one that is computed.
+    std::string slot_of(const TileLoop& loop, const TreePath& path, Expr step) const;
+
+    /// The Loads of the step that `ahead` counts, into the buffers `copy` behind the first.
+    void copies_of_step(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr ahead,
+                        const std::string& copy);
+    /// Declares a name for one copy of a buffer.
+    std::string copy_name(size_t buffer, const std::string& copy);
+
     Steps live_steps(const TileLoop& loop, const TreePath& path, const AxisRange& outer);
     /// C++ for whether the step with this number runs.
     std::string exists(Expr step, const TileLoop& loop, const Steps& steps) const;
@@ -163,8 +176,9 @@ class KernelGenerator : gpu::Block {
     KernelText out_;
     Writer w_ = Writer().inner(1);
     Variables v_;
-    std::map<TreePath, Expr> counters_;  ///< of pipelined loops
-    std::map<TreePath, Steps> live_;     ///< of the loops that have been opened
+    std::map<TreePath, Expr> counters_;      ///< of pipelined loops
+    std::map<TreePath, std::string> slots_;  ///< of those in rounds: the variable that counts the steps of one
+    std::map<TreePath, Steps> live_;         ///< of the loops that have been opened
     std::string scratch_, part_counters_;
     gpu::SumParts parts_;            ///< of sums, where blocks have parts
     bool threads_write_ = false;     ///< to shared memory

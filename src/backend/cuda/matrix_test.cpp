@@ -96,11 +96,11 @@ TEST(CudaGroupText, ReadsOperandsWhereLoadsHavePutThem) {
     const KernelText text = generate(matrix_product(p), h200());
     EXPECT_EQ(text.threads, 256);
     // Four warps have 64 rows and 96 columns, in instructions of 64 and 32; rows of 16 bytes, 129 of them to a column.
-    EXPECT_THAT(text.text, HasSubstr("tw::thread() % 128 / 32 * 16 + "));
+    EXPECT_THAT(text.text, HasSubstr("tw::warp_of_group() * 16 + "));
     EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_64<0, 1>(r_c[2 * f + 0], r_c[2 * f + 1], "
                                      "tw::cores<2064, 128>(s_a_at"));
     EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_32<0, 1>(r_c[2 * f + 0] + 16, "));
-    EXPECT_THAT(text.text, HasSubstr("tw::fence_async();\n        tw::barrier();"));
+    EXPECT_THAT(text.text, HasSubstr("tw::fence_async();\n            tw::barrier();"));
     // Copies move 16 bytes on both sides, and neighbouring threads along the rows of memory.
     EXPECT_THAT(text.text, HasSubstr("tw::copy_async<8>(s_a_at"));
     try {
@@ -165,8 +165,7 @@ TEST(CudaGroupText, HasTheCopyEngineBringSwizzledBoxes) {
     // One thread copies both operands, whose bytes come at one mbarrier.
     EXPECT_THAT(text.text,
                 HasSubstr("if (elected) {\n                tw::expect_bytes(s_arrivals + (0 + ahead), 32768);"));
-    EXPECT_THAT(text.text,
-                HasSubstr("tw::wait_arrival(s_arrivals + (0 + (step_k % 3)), arrived_0 >> (step_k % 3) & 1);"));
+    EXPECT_THAT(text.text, HasSubstr("tw::wait_arrival(s_arrivals + (0 + slot), arrived_0 >> slot & 1);"));
     EXPECT_THAT(text.text, Not(HasSubstr("arrived_3")));
     EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_128<0, 1>(r_c[2 * f + 0], r_c[2 * f + 1], "
                                      "tw::cores<16, 1024, 128>(s_a_at"));
@@ -260,11 +259,33 @@ MatrixProduct in_flight(const char* type, const char* unit, bool swizzled, int s
     return p;
 }
 
+TEST(CudaGroupText, GoesInRoundsOfOneStepForEachCopy) {
+    // A round is unrolled, so the number of the copy is a constant. Where the steps are no whole rounds it ends early.
+    EXPECT_THAT(generate(matrix_product(in_flight("f16", "f16", true, 4)), h200()).text,
+                HasSubstr("    for (int round = 0; round * 128 < 192; ++round) {\n        TW_UNROLL\n"
+                          "        for (int slot = 0; slot < 4; ++slot) {\n"
+                          "            const int step_k = round * 4 + slot;\n"
+                          "            if (!(step_k * 32 < 192)) break;\n"));
+    // Products of single warps have many more instructions a step.
+    MatrixProduct p = group_product("64", "64", "64");
+    p.group = false;
+    EXPECT_THAT(generate(matrix_product(p), h200()).text, Not(HasSubstr("round")));
+    // Fewer steps than a round, whole rounds, every remainder. (Masked attentions count steps when they run.)
+    std::vector<LockstepCase> cases;
+    for (const int stages : {2, 3, 4})
+        for (const char* k : {"32", "64", "96", "128", "160"}) {
+            MatrixProduct q = in_flight("f16", "f16", true, stages);
+            q.k = k;
+            cases.push_back(whole_numbers(fmt::format("{} by {}", k, stages), matrix_product(q)));
+        }
+    expect_right(cases);
+}
+
 TEST(CudaGroupText, LetsProductsGoOnWhileTheNextStepBegins) {
     const KernelText text = generate(matrix_product(in_flight("f16", "f16", true, 4)), h200(), "kernel");
     // Sums begin as zeros in front of the loop and get their epilogue behind it. Of four copies one is being read, one
     // by the step before, and two are on their way.
-    const size_t zeros = text.text.find("= 0.0f;"), loop = text.text.find("for (int step_k"),
+    const size_t zeros = text.text.find("= 0.0f;"), loop = text.text.find("for (int round"),
                  one = text.text.find("tw::wait_products<1>();"), all = text.text.find("tw::wait_products<0>();"),
                  epilogue = text.text.find("tw::maximum((r_c[");
     ASSERT_NE(epilogue, std::string::npos);
@@ -275,7 +296,7 @@ TEST(CudaGroupText, LetsProductsGoOnWhileTheNextStepBegins) {
     EXPECT_THAT(text.text, HasSubstr("const int ahead_2 = step_k + 2;"));
     EXPECT_THAT(text.text, Not(HasSubstr("fence_async")));  // the engine alone writes
     EXPECT_THAT(generate(matrix_product(in_flight("f16", "f16", false, 4)), h200()).text,
-                HasSubstr("tw::wait_async<1>();\n        tw::fence_async();\n        tw::barrier();"));
+                HasSubstr("tw::wait_async<1>();\n            tw::fence_async();\n            tw::barrier();"));
     // Two copies are one too few.
     const std::string two = generate(matrix_product(in_flight("f16", "f16", true, 2)), h200()).text;
     EXPECT_THAT(two, AllOf(HasSubstr("const int ahead_2 = step_k + 1;"), Not(HasSubstr("wait_products<1>"))));
@@ -303,11 +324,12 @@ TEST(CudaGroupText, IsSeenToGoWrongWhereProductsAreStillReading) {
         k.text.replace(k.text.find("(right,"), 7, fmt::format("({},", name));
         return k;
     };
-    const Lockstep kernels({changed("one_further", {{"ahead < 1", "ahead < 2"}, {"step_k + 1", "step_k + 2"}}),
-                            changed("no_barrier", {{"        tw::barrier();\n        {", "        {"}}),
-                            changed("no_wait", {{"tw::wait_products<1>();", ""}}),
-                            changed("no_last_wait", {{"    tw::wait_products<0>();", ""}})},
-                           lockstep_options());
+    const Lockstep kernels(
+        {changed("one_further", {{"ahead < 1", "ahead < 2"}, {"step_k + 1", "step_k + 2"}, {"slot + 1", "slot + 2"}}),
+         changed("no_barrier", {{"tw::barrier();\n            {", "{"}}),
+         changed("no_wait", {{"tw::wait_products<1>();", ""}}),
+         changed("no_last_wait", {{"    tw::wait_products<0>();", ""}})},
+        lockstep_options());
     const std::vector<Tensor> inputs = schedule_cases::whole_numbers(t.stages, {});
     const auto said = [&](size_t k) -> std::string {
         try {

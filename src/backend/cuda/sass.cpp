@@ -1,7 +1,9 @@
 #include "backend/cuda/sass.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -220,6 +222,37 @@ std::vector<SassLoop> sass_loops(const SassKernel& kernel) {
         loops.push_back(std::move(loop));
     }
     return loops;
+}
+
+size_t shortest_way(const SassKernel& kernel, const std::vector<size_t>& instructions,
+                    const std::vector<size_t>& passed) {
+    const std::set<size_t> inside(instructions.begin(), instructions.end());
+    /// Instructions from `from` to in front of `to`; nothing where it is not reached.
+    const auto distance = [&](size_t from, size_t to) -> std::optional<size_t> {
+        std::map<size_t, size_t> counts = {{from, 0}};
+        std::deque<size_t> open = {from};
+        while (!open.empty()) {  // breadth first
+            const size_t at = open.front();
+            open.pop_front();
+            const SassInstruction& i = kernel.instructions[at];
+            std::vector<size_t> next;
+            if (branches(i)) next.push_back(*i.target);
+            if (!i.ends_flow()) next.push_back(at + 1);
+            for (const size_t n : next) {
+                if (n == to) return counts.at(at) + 1;
+                if (inside.count(n) != 0 && counts.try_emplace(n, counts.at(at) + 1).second) open.push_back(n);
+            }
+        }
+        return std::nullopt;
+    };
+    if (passed.empty()) return 0;
+    size_t sum = 0;
+    for (size_t k = 0; k + 1 < passed.size(); ++k) {
+        const auto part = distance(passed[k], passed[k + 1]);
+        TW_CHECK(part.has_value(), "an instruction is not reached from the one before");
+        sum += *part;
+    }
+    return sum + distance(passed.back(), passed.front()).value_or(1);
 }
 
 }  // namespace tilewright::cuda

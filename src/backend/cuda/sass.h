@@ -42,4 +42,9 @@ std::vector<SassKernel> parse_sass(const std::string& listing);
 /// loop.
 std::vector<SassLoop> sass_loops(const SassKernel& kernel);
 
+/// The number of instructions on the shortest way through these: from the first of `passed` to the last, in that order,
+/// and back to the first where these are of a loop.
+size_t shortest_way(const SassKernel& kernel, const std::vector<size_t>& instructions,
+                    const std::vector<size_t>& passed);
+
 }  // namespace tilewright::cuda

@@ -89,6 +89,29 @@ TEST(Sass, LoopsThatFollowEachOtherAreTwo) {
     EXPECT_EQ(loops[1].parent, std::nullopt);
 }
 
+TEST(Sass, TheShortestWayLeavesOutWhatBranchesPass) {
+    const SassKernel k = parse_sass(R"(        .section        .text.k,"ax",@progbits
+.L_x_0:
+        /*0000*/                   BSSY B0, `(.L_x_1) ;
+        /*0010*/               @P0 BRA `(.L_x_1) ;
+        /*0020*/                   FMUL R0, R0, R1 ;
+        /*0030*/                   FMUL R2, R2, R1 ;
+.L_x_1:
+        /*0040*/                   BSYNC B0 ;
+        /*0050*/               @P1 BRA `(.L_x_2) ;
+        /*0060*/                   IADD3 R3, R3, 0x1, RZ ;
+        /*0070*/                   BRA `(.L_x_0) ;
+.L_x_2:
+        /*0080*/                   EXIT ;
+)")[0];
+    const std::vector<size_t> loop = sass_loops(k).at(0).instructions;
+    EXPECT_EQ(shortest_way(k, loop, {0}), size_t{6});  // back to it, not out of the loop
+    EXPECT_EQ(shortest_way(k, loop, {0, 6}), size_t{6});
+    EXPECT_EQ(shortest_way(k, loop, {2, 6}), size_t{8});          // through what would be passed
+    EXPECT_EQ(shortest_way(k, {1, 2, 3, 4}, {1, 4}), size_t{2});  // without a loop: the last one counts
+    EXPECT_EQ(shortest_way(k, loop, {}), size_t{0});
+}
+
 TEST(Sass, ThatIsNoListingIsRefused) {
     EXPECT_THROW(parse_sass("        .section .text.k,\"ax\"\nIADD3 R0, R0, 0x1, RZ ;\n"), InternalError);
     EXPECT_TRUE(parse_sass("nvdisasm fatal: no such file").empty());

@@ -20,7 +20,10 @@ namespace {
 class StageText : public StageValues {
   public:
     StageText(Writer& writer, Variables& variables, const StageJob& job, bool begun)
-        : StageValues(writer, variables, job), begun_(begun) {}
+        : StageValues(writer, variables, job), begun_(begun) {
+        for (size_t a = e_.spatial; a < n_; ++a)
+            quad_ = quad_ || (part_.spread[a] == Spread::Columns && !job_.micro->matrix);
+    }
 
     void run() {
         w_->open("");
@@ -52,10 +55,14 @@ class StageText : public StageValues {
             first_ = v_.fresh("first");
             w_->line("const bool {} = {};", first_, first.empty() ? "true" : first);
         }
-        if (e_.epilogue.empty()) return;
+        if (e_.epilogue.empty() && !apart()) return;
         last_ = v_.fresh("last");
         w_->line("const bool {} = {};", last_, last.empty() ? "true" : last);
     }
+
+    /// Whether each of the four threads that share a row keeps what its own columns give until the last part. (Nothing
+    /// reads sums before; an online maximum is read in every step.)
+    bool apart() const { return quad_ && partial_ && job_.out.in_registers && !job_.correction; }
 
     // --- tiles and threads
 
@@ -116,9 +123,13 @@ class StageText : public StageValues {
     /// Tiles of warps; gives the number of scopes that it opens.
     int warps(const std::string& tile, Expr count, bool known) {
         const int64_t takes = part_.takes();
-        w_->line("const int {0} = tw::thread() % 32, {1} = {3}{0} / 4, {2} = {0} % 4;", v_.name(lane_),
-                 v_.name(lane_row_), v_.name(lane_pair_),
-                 part_.warps == 1 ? "" : fmt::format("tw::thread() % {} / 32 * 16 + ", takes));
+        const bool group = takes == 128;
+        w_->line("const int {0} = {4}, {1} = {3}{0} / 4, {2} = {0} % 4;", v_.name(lane_), v_.name(lane_row_),
+                 v_.name(lane_pair_),
+                 part_.warps == 1 ? ""
+                 : group          ? "tw::warp_of_group() * 16 + "
+                                  : fmt::format("tw::thread() % {} / 32 * 16 + ", takes),
+                 group ? "tw::lane()" : "tw::thread() % 32");
         // What has no columns is the same in the four threads of a row.
         bool columns = false;
         for (size_t a = 0; a < e_.spatial; ++a) columns = columns || part_.spread[a] == Spread::Columns;
@@ -172,16 +183,24 @@ class StageText : public StageValues {
             return;
         }
         acc_ = v_.fresh("sum");
-        for (size_t a = e_.spatial; a < n_; ++a)
-            quad_ = quad_ || (part_.spread[a] == Spread::Columns && !job_.micro->matrix);
         const std::string type = register_type(acc_type_);
         w_->add(array_declaration(type, acc_, extents(mask_)) + ";");
         if (job_.parts == StageJob::Parts::Join) {
             join_parts();
         } else {
+            body_ = &e_.body;
+            late_ = e_.reducer == Reducer::Max && quad_ ? unscaled(e_.body.root()) : nullptr;
+            applies_factor_ = late_ == nullptr;
             begin_sum();
             add_up();
-            if (quad_ || part_.group > 1) exchange();
+            if (late_ != nullptr) apply_factor();
+            if (apart()) {
+                w_->open(fmt::format("if ({})", last_));
+                exchange();
+                w_->close();
+            } else if (quad_ || part_.group > 1) {
+                exchange();
+            }
             if (job_.parts == StageJob::Parts::Give) return give_part();
         }
         finish_sum();
@@ -258,21 +277,69 @@ class StageText : public StageValues {
 
     std::string sum_here() const { return acc_ + coordinates(result_mask_); }
 
-    void begin_sum() {
+    /// Emits a value for each of the sums.
+    void set_sums(const std::function<std::string()>& value) {
         group_ = mask_;
         raw_points_ = true;
         known_.clear();
-        in_loops(mask_, [&] {
-            std::string s = identity_of(e_.reducer, acc_type_);
-            if (partial_) {
-                std::vector<std::string> counts;
-                if (!begun_) counts.push_back("!" + first_);
-                if (const std::string inside = inside_condition(); !inside.empty()) counts.push_back(inside);
-                // All four have it, it counts once.
-                if (quad_ && job_.out.in_registers && !mine_.empty()) counts.push_back(mine_);
-                s = counts.empty() ? before() : fmt::format("{} ? {} : {}", fmt::join(counts, " && "), before(), s);
-            }
-            w_->line("{} = {};", sum_here(), s);
+        in_loops(mask_, [&] { w_->line("{} = {};", sum_here(), value()); });
+    }
+
+    /// What was summed up before, where it counts.
+    std::string earlier() {
+        const std::string identity = identity_of(e_.reducer, acc_type_);
+        if (!partial_) return identity;
+        std::vector<std::string> counts;
+        if (!begun_) counts.push_back("!" + first_);
+        if (const std::string inside = inside_condition(); !inside.empty()) counts.push_back(inside);
+        // All four have it, a sum counts it once.
+        const bool once = e_.reducer == Reducer::Sum || e_.reducer == Reducer::Prod;
+        if (quad_ && once && !apart() && job_.out.in_registers && !mine_.empty()) counts.push_back(mine_);
+        return counts.empty() ? before() : fmt::format("{} ? {} : {}", fmt::join(counts, " && "), before(), identity);
+    }
+
+    /// Whether the factor of what was summed up before is often 1 for a whole warp, whose sums then stay as they are: a
+    /// maximum changes in few of many steps.
+    bool rescales_seldom() const {
+        constexpr int64_t kManySums = 16, kManySteps = 8;
+        if (!job_.rescale || !begun_ || part_.warps == 0 || !job_.micro->matrix || overhang_ != 0 ||
+            !job_.out.in_registers || !job_.accesses[*job_.rescale].in_registers)
+            return false;
+        int64_t sums = 1;
+        for (const int64_t n : extents(mask_)) sums *= n;
+        bool many = false;
+        for (size_t a = e_.spatial; a < n_; ++a) {
+            const AxisRange& r = job_.ranges[a];
+            const Expr steps = v_.simplified(floor_div(r.total, r.most));
+            many = many || (!r.whole && (!steps.is_constant() || steps.constant() >= kManySteps));
+        }
+        return many && sums >= kManySums;
+    }
+
+    /// `if (any factor of the warp is not 1) sums *= factors`.
+    void begin_rescaled() {
+        set_sums([&] { return out_element(job_.out); });
+        const Place& factor = job_.accesses[*job_.rescale];
+        const std::string changed = v_.fresh("changed");
+        w_->line("bool {} = false;", changed);
+        Mask rows = 0;
+        for (const size_t a : factor.register_axes) rows |= mask_ & Mask{1} << a;
+        in_loops(rows, [&] { w_->line("{0} = {0} || {1} != 1.0f;", changed, element(factor, {})); });
+        w_->open(fmt::format("if (tw::any_of_warp({}))", changed));
+        set_sums([&] { return fmt::format("{} * {}", sum_here(), element(factor, {})); });
+        w_->close();
+    }
+
+    void begin_sum() {
+        if (rescales_seldom()) return begin_rescaled();
+        set_sums([&] { return late_ != nullptr ? identity_of(e_.reducer, acc_type_) : earlier(); });
+    }
+
+    /// The maximum of numbers with a factor, and of what was there before, which has been multiplied.
+    void apply_factor() {
+        set_sums([&] {
+            const std::string now = fmt::format("{} * {}", sum_here(), literal(DType::F32, late_->factor, 0));
+            return partial_ ? combined(e_.reducer, acc_type_, earlier(), now) : now;
         });
     }
 
@@ -388,6 +455,7 @@ class StageText : public StageValues {
     }
 
     bool partial_ = false, quad_ = false;  ///< sums in parts; sums of the four threads that share a row
+    const Place* late_ = nullptr;          ///< of what a maximum is taken of, where that gets the factor
     const bool begun_;
     std::string first_, last_;
 };

@@ -216,6 +216,9 @@ std::string StageValues::text(Item item) {
     const bool near = job_.rounds && n.dtype == DType::F32, is_exp = scalar_op_info(n.op).cuda == "exp";
     if (near && is_exp && (*body_)[n.a].op == ScalarOp::Sub) {
         const ScalarNode& difference = (*body_)[n.a];
+        if (const Place* place = unscaled(difference.a))
+            return fmt::format("tw::exp_near({}, {}, {})", element(*place, {}), literal(DType::F32, place->factor, 0),
+                               operand(difference.b));
         const std::string x = operand(difference.a);
         return fmt::format("tw::exp_near({}, {})", x, operand(difference.b));
     }
@@ -278,7 +281,14 @@ std::string StageValues::access_text(uint32_t slot) {
     const std::string conditions = access_conditions(slot);
     if (!conditions.empty()) s = fmt::format("({} ? {} : {})", conditions, s, fill_literal(place.storage, a.fill));
     if (!place.final.empty()) s = fmt::format("tw::level({}, {})", s, place.final);
+    if (place.factor != 1 && applies_factor_) s = fmt::format("({} * {})", s, literal(DType::F32, place.factor, 0));
     return s;
+}
+
+const Place* StageValues::unscaled(ScalarId node) const {
+    const ScalarNode& n = (*body_)[node];
+    if (n.op != ScalarOp::Access || job_.accesses[n.slot].factor == 1) return nullptr;
+    return &job_.accesses[n.slot];
 }
 
 std::string StageValues::swizzled(const Place& place, Expr offset, const Variables::LoadText& loads) const {

@@ -64,6 +64,8 @@ class StageValues : public gpu::StagePoints {
     Expr at(Expr e);
     std::string access_text(uint32_t slot);
     std::string access_element(uint32_t slot);
+    /// The place of a node that is an access whose factor (Place::factor) has yet to be applied; null: it is none.
+    const Place* unscaled(ScalarId node) const;
     /// C++ for whether the access's conditions hold at the thread's point; empty: they do.
     std::string access_conditions(uint32_t slot);
     /// C++ for where the element, or the vector of 16 bytes at most, at that offset lies.
@@ -126,6 +128,7 @@ class StageValues : public gpu::StagePoints {
     std::string into_vector_;  ///< where `put` goes while a vector is being made
     Mask group_ = 0;
     bool raw_points_ = false;
+    bool applies_factor_ = true;  ///< of what is read; otherwise the statement does so behind a reduction
 };
 
 }  // namespace tilewright::cuda

@@ -194,7 +194,7 @@ TW_DEVICE bool is_inf(double x) { return (bitcast<u64>(x) & 0x7ffffffffffffffful
 /// An online maximum that is not final: where nothing has been seen yet, 0, so that exp(-infinity - it) is 0.
 template <class T>
 TW_DEVICE T level(T maximum_so_far, bool is_final) {
-    return !is_final && is_inf(maximum_so_far) && maximum_so_far < 0 ? T(0) : maximum_so_far;
+    return !is_final && maximum_so_far == -T(bitcast<float>(0x7f800000u)) ? T(0) : maximum_so_far;
 }
 /// What a sum that was scaled by exp(-before) is multiplied by when the maximum is `now`. The same infinity twice
 /// changes nothing.

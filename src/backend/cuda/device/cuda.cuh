@@ -20,6 +20,9 @@ template <class T>
 using Shared = T*;
 
 TW_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
+/// thread() % 32 and thread() % 128 / 32, as bits: the compiler does not know that a thread's number is not negative.
+TW_DEVICE int lane() { return static_cast<int>(threadIdx.x & 31); }
+TW_DEVICE int warp_of_group() { return static_cast<int>(threadIdx.x / 32 & 3); }
 TW_DEVICE int block() { return static_cast<int>(blockIdx.x); }
 
 /// The block's shared memory. A launch asks for it; with TW_SHARED_BYTES ptxas is told how much there will be.
@@ -66,6 +69,9 @@ template <class T>
 TW_DEVICE T shuffle_xor(T value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+
+/// Whether the condition holds in a thread of this warp. Every thread of the warp takes part.
+TW_DEVICE bool any_of_warp(bool condition) { return __any_sync(0xffffffffu, condition) != 0; }
 
 /// to[i] = value. (Reads are to[i]; the emulation tells them apart.)
 template <class T, class Index>
@@ -129,12 +135,18 @@ TW_DEVICE float exp_near(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x * 1.4426950408889634f));
     return value;
 }
-/// exp(x - y) likewise, with an error of (|x| + |y|) 2^-24 besides; the product of y is one instruction for all of a row.
-TW_DEVICE float exp_near(float x, float y) {
+/// log2(e), but 1 for a y whose product with it would be infinite (the lowest float as a mask): other numbers of that
+/// size are 2^100 or more apart, and so 2^(x - y) is exp(x - y).
+TW_DEVICE float exponent_of(float y) { return ::fabsf(y) > 2.3e38f ? 1.0f : 1.4426950408889634f; }
+/// exp(scale x - y) likewise, with an error of (|scale x| + |y|) 2^-24 besides; y is the same in all of a row, so its part
+/// is computed once. Where `scale` is at most ln 2, y is the scaled maximum of x, whose product is finite.
+TW_DEVICE float exp_near(float x, float scale, float y) {
+    const float unit = scale <= 0.69f ? 1.4426950408889634f : exponent_of(y);
     float value;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(::fmaf(x, 1.4426950408889634f, -(y * 1.4426950408889634f))));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(::fmaf(x, scale * unit, -(y * unit))));
     return value;
 }
+TW_DEVICE float exp_near(float x, float y) { return exp_near(x, 1.0f, y); }
 /// 1 / x with a relative error of 2^-23.
 TW_DEVICE float reciprocal(float x) {
     float value;

@@ -44,8 +44,21 @@ int swizzled(int element) {
     return (byte ^ ((byte >> 3) & (row - 16))) / size;
 }
 
+inline int lane() { return thread() % 32; }
+inline int warp_of_group() { return thread() % 128 / 32; }
+
+inline bool any_of_warp(bool condition, int line = __builtin_LINE()) {
+    int any = condition ? 1 : 0;
+    for (int mask = 16; mask >= 1; mask /= 2) any |= shuffle_xor(any, mask, line);
+    return any != 0;
+}
+
 inline float exp_near(float x) { return exp2f(x * 1.4426950408889634f); }
-inline float exp_near(float x, float y) { return exp2f(fmaf(x, 1.4426950408889634f, -(y * 1.4426950408889634f))); }
+inline float exp_near(float x, float scale, float y) {
+    const float unit = scale > 0.69f && fabsf(y) > 2.3e38f ? 1.0f : 1.4426950408889634f;
+    return exp2f(fmaf(x, scale * unit, -(y * unit)));
+}
+inline float exp_near(float x, float y) { return exp_near(x, 1.0f, y); }
 inline float reciprocal(float x) { return 1 / x; }
 inline bool elected() { return thread() == 0; }
 inline int warpgroup() { return thread() / 128; }

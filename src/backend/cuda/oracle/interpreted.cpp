@@ -85,6 +85,10 @@ template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
     tw_asm::host.shuffle(tw_asm::host.machine, &value, static_cast<int>(sizeof(T)), mask);
     return value;
 }
+inline int __any_sync(unsigned all, int condition) {
+    for (int mask = 16; mask >= 1; mask /= 2) condition |= __shfl_xor_sync(all, condition, mask);
+    return condition;
+}
 template <class T> T __shfl_sync(unsigned, T value, int lane) {
     tw_asm::host.broadcast(tw_asm::host.machine, &value, static_cast<int>(sizeof(T)), lane);
     return value;

@@ -99,10 +99,14 @@ inline std::vector<Probe> scalar_probes() {
         probe("elected", {x}, DType::I32, 128, 128, 0,
               "    const bool one = tw::elected();\n    tw::put(y, t, one ? 4 * tw::warpgroup() + 1 : 4 * "
               "tw::warpgroup());\n"),
+        probe("any_of_warp", {x}, DType::I32, 128, 128, 0,
+              "    const bool any = tw::any_of_warp(t == 37), all = tw::any_of_warp(true);\n"
+              "    tw::put(y, t, (any ? 1 : 0) + (all ? 2 : 0));\n"),
         each("exp_near", {x}, DType::F32, "tw::exp_near(x0[i])"),
         each("exp_near_difference", {x, other}, DType::F32, "tw::exp_near(x0[i], x1[i])"),
+        each("exp_near_scaled", {x, other}, DType::F32, "tw::exp_near(x0[i], 0.125f, x1[i])"),
     };
-    for (size_t k = out.size() - 2; k < out.size(); ++k) out[k].tolerance = 1e-6;
+    for (size_t k = out.size() - 3; k < out.size(); ++k) out[k].tolerance = 1e-6;
     return out;
 }
 
