@@ -292,12 +292,16 @@ class LayOut {
     struct Stored {
         Layout weights, bias;
     };
-    /// `packed`: of the weights, [v / block, reductions..., v % block]; others get no row. `host`: the weights' name.
-    static std::optional<Stored> with_row(const Layout& packed, const std::vector<Expr>& shape,
-                                          const std::string& host) {
-        const std::vector<Expr> dims = physical_shape(packed, shape);
+    /// `packed`: of the weights w of `shape`, [v / block, reductions..., v % block], where v is the bias's index;
+    /// others get no row. `host`: the weights' name.
+    static std::optional<Stored> with_row(const Layout& packed, const std::vector<Expr>& shape, const TensorExpr& e,
+                                          const Access& w, Expr v, const std::string& host) {
+        const std::vector<Expr> dims = physical_shape(packed, shape), at = physical_index(packed, shape, w.index);
         if (dims.size() < 3 || !product(dims).is_constant()) return std::nullopt;
         const int64_t block = dims.back().constant();
+        const Ranges ranges = e.ranges();
+        const auto same = [&](Expr x, Expr y) { return simplify(x - y, ranges).is_constant(0); };
+        if (!same(at.front(), floor_div(v, block)) || !same(at.back(), mod(v, block))) return std::nullopt;
         const int64_t rows = product(dims).constant() / dims[0].constant() / block;
         Stored out{packed, {}};
         out.weights.primitives.emplace_back(layout::Fuse{1, dims.size() - 2});
@@ -315,7 +319,10 @@ class LayOut {
         std::optional<Layout> layout = order(w, weights.shape());
         if (!layout) return;
         std::optional<Stored> both;
-        if (bias) both = with_row(*layout, original_.values[w.value].shape, original_.values[w.value].name);
+        if (bias) {
+            const Value& value = original_.values[w.value];
+            both = with_row(*layout, value.shape, e, w, e.accesses[*bias].index[0], value.name);
+        }
         if (both) layout = both->weights;
         const auto key = std::pair(w.value, print(*layout));
         auto it = packed_.find(key);

@@ -108,6 +108,24 @@ TEST(StoreBiases, the_bias_of_a_convolution_is_behind_all_of_its_taps) {
     EXPECT_THAT(print(after), HasSubstr("145, ")) << "16 x 3 x 3 and one";
 }
 
+/// Panels of these weights are not numbered by their columns alone: [1, 40 / 8, 64, 8], and one for each of two
+/// products.
+TEST(StoreBiases, weights_with_further_dimensions_keep_their_bias_apart) {
+    for (const int batch : {1, 2}) {
+        const Program before = with_weights(fmt::format(R"(program product {{
+  input x: f32[{0}, 32, 64]
+  input w0: f32[{0}, 64, 40]
+  input w1: f32[40]
+  y: f32[{0}, 32, 40] = [{0}, 32, 40] sum(i3 < 64) mul(@0, @1) then add(acc, @2) where @0 = x[i0, i1, i3], @1 = w0[i0, i3, i2], @2 = w1[i2]
+  output y
+}})",
+                                                        batch));
+        const Program after = stored_biases(before);
+        expect_same(before, after);
+        EXPECT_EQ(constants_of(after), 2U) << print(after);
+    }
+}
+
 TEST(StoreBiases, what_others_read_or_what_is_no_bias_stays) {
     const auto constants = [](const char* tail, const char* bias) {
         return constants_of(stored_biases(with_weights(fmt::format(R"(program product {{
