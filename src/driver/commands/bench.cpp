@@ -108,11 +108,9 @@ Peak peak_of(const ModelOptions& o, int threads) {
     const bool f16 = o.precision == "f16";
     target.sums_in_f16 = f16;
     const bool narrow = f16 ? target.f16_sums() : o.precision != "f32" && target.bf16_products();
+    const std::string unit = !narrow ? "FMA" : f16 ? "f16" : "bf16";
     return {peak_gflops(target) * (narrow ? matrix_advantage(target, 2) : 1),
-            std::string(target.calibrated ? "measured " : "assumed (see `tilewright info --calibrate`) ") +
-                (!narrow ? "FMA"
-                 : f16   ? "f16"
-                         : "bf16"),
+            (target.calibrated ? "measured " : "assumed (see `tilewright info --calibrate`) ") + unit,
             [target, narrow](const Work& w) {
                 return limit_of({w.flops, w.bytes, narrow ? w.flops : 0}, target).ms;
             },

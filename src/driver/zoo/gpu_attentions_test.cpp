@@ -17,9 +17,7 @@ namespace {
 /// A model, and what becomes of its attentions in f16, bf16 and tf32.
 struct AttentionModel {
     std::string name;
-    int attentions;
-    int fused;                                 ///< of these, one kernel on matrix instructions
-    int in_tf32;                               ///< likewise in tf32
+    int attentions;                            ///< each is one kernel on matrix instructions
     int warpgroups;                            ///< of these, on warpgroup instructions, at least
     std::map<std::string, int64_t> dims = {};  ///< of dynamic dimensions
 };
@@ -36,8 +34,7 @@ void expect_fused(const Model& model, const AttentionModel& of) {
         o.compile.dims = of.dims;
         o.rewrite.reset();  // (they take most of the time)
         const test::AttentionCount found = test::count_attentions(*compile_model(model, o).model);
-        EXPECT_EQ(found.fused, precision == Precision::TF32 ? of.in_tf32 : of.fused) << "of " << of.attentions << "\n"
-                                                                                     << found.why;
+        EXPECT_EQ(found.fused, of.attentions) << found.why;
         EXPECT_GE(found.warpgroups, of.warpgroups) << found.why;
     }
 }
@@ -57,16 +54,15 @@ std::string name_of(const testing::TestParamInfo<AttentionModel>& test) {
 // (Heads of bert_tiny are 26 numbers wide: no whole units of 16 bytes. Windows of swin_t have 49 rows, of 64 that a
 // warpgroup takes. The values of gpt2_small_dyn are rows of all examples in one dimension, which a warpgroup's copies
 // would read beyond the end of an example.)
-INSTANTIATE_TEST_SUITE_P(
-    All, SuiteAttentions,
-    testing::Values(AttentionModel{"bert_tiny", 4, 4, 4, 0}, AttentionModel{"bert_small", 4, 4, 4, 4},
-                    AttentionModel{"bert_small_dyn", 4, 4, 4, 4, {{"batch", 1}, {"seq", 128}}},
-                    AttentionModel{"bert_tiny_dyn", 4, 4, 4, 0}, AttentionModel{"bert_small_dyn", 4, 4, 4, 4},
-                    AttentionModel{"vit_b_16", 12, 12, 12, 12},
-                    AttentionModel{"gpt2_small_dyn", 12, 12, 12, 12, {{"batch", 1}, {"seq", 128}}},
-                    AttentionModel{"swin_t", 12, 12, 12, 0}, AttentionModel{"gpt2_small_dyn", 12, 12, 12, 0},
-                    AttentionModel{"segformer_b0", 8, 8, 8, 8}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(All, SuiteAttentions,
+                         testing::Values(AttentionModel{"bert_tiny", 4, 0}, AttentionModel{"bert_small", 4, 4},
+                                         AttentionModel{"bert_small_dyn", 4, 4, {{"batch", 1}, {"seq", 128}}},
+                                         AttentionModel{"bert_tiny_dyn", 4, 0}, AttentionModel{"bert_small_dyn", 4, 4},
+                                         AttentionModel{"vit_b_16", 12, 12},
+                                         AttentionModel{"gpt2_small_dyn", 12, 12, {{"batch", 1}, {"seq", 128}}},
+                                         AttentionModel{"swin_t", 12, 0}, AttentionModel{"gpt2_small_dyn", 12, 0},
+                                         AttentionModel{"segformer_b0", 8, 8}),
+                         name_of);
 
 class RealAttentions : public testing::TestWithParam<AttentionModel> {};
 
@@ -78,8 +74,8 @@ TEST_P(RealAttentions, AreOneKernelEach) {
 
 // (The positions of tashkeel are products of their own, in front of its attentions.)
 INSTANTIATE_TEST_SUITE_P(All, RealAttentions,
-                         testing::Values(AttentionModel{"vittrack", 3, 3, 3, 3}, AttentionModel{"tashkeel", 6, 6, 6, 0},
-                                         AttentionModel{"tashkeel", 6, 6, 6, 0, {{"batch", 1}, {"seq", 48}}}),
+                         testing::Values(AttentionModel{"vittrack", 3, 3}, AttentionModel{"tashkeel", 6, 0},
+                                         AttentionModel{"tashkeel", 6, 0, {{"batch", 1}, {"seq", 48}}}),
                          name_of);
 
 class ZooAttentions : public testing::TestWithParam<AttentionModel> {};
@@ -90,8 +86,7 @@ TEST_P(ZooAttentions, AreOneKernelEach) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ZooAttentions,
-                         testing::Values(AttentionModel{"bert_small", 4, 4, 4, 4},
-                                         AttentionModel{"vit_tiny_16", 12, 12, 12, 0}),
+                         testing::Values(AttentionModel{"bert_small", 4, 4}, AttentionModel{"vit_tiny_16", 12, 0}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -1,6 +1,7 @@
-// What cuBLASLt and cuDNN are offered of whole models for a GPU: every product, convolution and attention of the
-// program, but for those that a reason of the table excludes. Fusion must not hide one: a kernel of several stages is
-// no form of a library but for attentions.
+// What cuBLASLt and cuDNN are offered of whole models for a GPU, of all products, convolutions and attentions of the
+// program, and why not the others. A kernel is offered with its whole epilogue, so that fusion hides products whose
+// epilogue no library has: most of MobileNetV2's. A kernel of several stages is no form of a library but for
+// attentions.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
