@@ -22,8 +22,8 @@ inline int64_t matrix_bytes(MatrixType t) { return t == MatrixType::I8 ? 1 : 2; 
 inline int64_t dot_step(MatrixType t) { return 4 / matrix_bytes(t); }
 
 /// Elements along the sum of one step of dot products in f16, at most: a lane adds up 32 products in f16 (AVX512_FP16),
-/// and the sum of a step joins one in f32. Twice as many would be 1.1 times as fast, with errors nearer to those of
-/// bf16's operands (docs/numerics.md, codegen.md).
+/// and the sum of a step joins one in f32. Twice as many would be 1.1 times as fast, with twice the
+/// bound of the error (docs/codegen.md, numerics.md).
 inline constexpr int64_t kF16Step = 64;
 /// Elements along the sum of a step of dot products: dot_step(); in f16 the largest divisor of the extent in multiples
 /// of it, up to kF16Step. 0: none divides the extent.
