@@ -19,6 +19,7 @@ struct CycleRates {
         double bytes_per_cycle = 0;  ///< loads served by this level
         double latency = 0;          ///< cycles
         int64_t way_bytes = 0;       ///< (cache_sets.h)
+        double ways = 0;             ///< lines of a set that stay in the level
     };
     double ghz = 3;
     int workers = 1;

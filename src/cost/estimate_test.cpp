@@ -91,6 +91,38 @@ TEST(NestCost, constants_in_the_last_cache_move_although_a_nearer_one_holds_ever
     EXPECT_EQ(nest_cost(x.stage, x.nest, rates).bytes.at(2), 0);
 }
 
+/// The first tile of rows waits for a panel that the others read again from L2, unless shares of the next panel are
+/// prefetched meanwhile.
+TEST(NestCost, panels_arrive_while_the_first_tile_of_rows_is_computed) {
+    CycleRates rates = rates_with(1);
+    rates.caches = {{4096, 64, 4}, {1 << 22, 32, 14}, {1 << 25, 4, 60}};
+    const auto extra = [&](int64_t terms, std::vector<size_t> order) {
+        const auto cost = [&](Residence residence) {
+            Program p = parse_program(fmt::format(R"(program product {{
+  input a: f32[64, {0}]
+  input b: f32[2, {0}, 32]
+  c: f32[64, 64] = [64, 64] sum(i2 < {0}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 32, i2, i1 % 32]
+  output c
+}})",
+                                                  terms));
+            p.far.emplace(p.inputs[1], residence);
+            Micro micro;
+            micro.vector_axis = 1;
+            micro.lanes = 16;
+            micro.registers = {8, 32, 1};
+            micro.order = order;
+            Nest nest;
+            nest.micro = &micro;
+            return nest_cost(stage_model(p, PrimitiveId(0)), nest, rates).cycles;
+        };
+        return cost(Residence::LastCache) - cost(Residence::Near);
+    };
+    const double bytes = 2048 * 64 * 4, transfer = bytes / 4, products = 64.0 * 2048 * 4 / 2;
+    EXPECT_GT(extra(2048, {1, 0, 2}), transfer - products / 8) << "eight tiles of rows, of which the first one waits";
+    EXPECT_LT(extra(1024, {1, 0, 2}), 0.2 * transfer) << "panels of 128 KB";
+    EXPECT_LT(extra(2048, {0, 1, 2}), transfer) << "panels arrive while the first rows are computed";
+}
+
 TEST(NestCost, tensors_that_fill_most_of_a_cache_are_not_there_yet) {
     CycleRates rates = rates_with(3 * 16384);
     rates.caches = {{4096, 64, 4}, {5 * 16384, 64, 14}, {1 << 25, 32, 60}};

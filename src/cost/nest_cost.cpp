@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "cost/cache_sets.h"
 #include "cost/estimate.h"
+#include "tile/annotate/prefetch.h"
 #include "tile/cuts.h"
 #include "tile/register_tile.h"
 
@@ -283,21 +284,13 @@ class TrafficModel {
     };
 
     Traffic into(size_t level) const {
-        const double capacity = m_.caches[level].bytes;
-        size_t fits = 0;  // depth of the outermost nest whose working set fits the level
-        while (fits + 1 < depths() && footprint_[fits] - (level == 0 ? passing(fits) : 0) > capacity) ++fits;
+        const size_t fits = resident_depth(level);
         Traffic sum;
         for (size_t k = 0; k < s_.operands.size(); ++k) {
-            const bool cold = is_last(level) && s_.operands[k].residence == Residence::Memory && home(k) == 0;
-            const double evicted = evicted_share(k, fits, level);
-            const bool there = fits == 0 && !cold && !misses(k, level);  // it is in the level when the kernel starts
-            if (there && evicted == 0) continue;
-            double moved = there ? 0 : fits == 0 ? touched(k, 0) : bytes_moved(k, fits, level);
-            if (evicted > 0) moved += evicted * std::max(0.0, moved_in_conflict(k, fits, level) - moved);
-            sum.bytes += moved;
-            sum.jumps += moved * jumps_per_byte(k);
-            if (cold) sum.start_cycles += moved / stream_bytes(k) * stream_start_cycles(stream_bytes(k), m_);
-            if (is_last(level)) sum.jumps += moved / static_cast<double>(kLineBytes) * unpredicted_share(k);
+            const Traffic t = into(level, k, fits);
+            sum.bytes += t.bytes;
+            sum.jumps += t.jumps;
+            sum.start_cycles += t.start_cycles;
         }
         return sum;
     }
@@ -306,6 +299,24 @@ class TrafficModel {
         const CycleRates::Level& from = is_last(level) ? m_.memory : m_.caches[level + 1];
         const double jump = level == 0 ? 0 : t.jumps * (is_last(level) ? kPageJump : kNearPageJump);
         return t.bytes / from.bytes_per_cycle + jump + t.start_cycles;
+    }
+
+    /// Cycles for which a nest that otherwise takes `busy` waits for lines from behind L2. A panel that every tile of
+    /// rows reads arrives while the first one is computed:
+    ///     for 14 tiles of rows { for k { read w[k] } }: 1/14 of the cycles overlap with the transfer of w
+    double exposed_cycles(double busy) const {
+        double most = 0;
+        for (size_t level = 1; level < m_.caches.size(); ++level) {
+            const size_t fits = resident_depth(level);
+            double all = 0, alone = 0;
+            for (size_t k = 0; k < s_.operands.size(); ++k) {
+                const double moved = cycles(level, into(level, k, fits));
+                all += moved;
+                if (moved > 0) alone += std::max(0.0, moved - busy * transfer_share(k, fits));
+            }
+            most = std::max({most, all - busy, alone});
+        }
+        return most;
     }
 
     std::vector<TaskAxis> grid() const {
@@ -325,6 +336,56 @@ class TrafficModel {
         if (level == 0 || is_last(level) || home(k) > 0) return false;
         return s_.operands[k].residence != Residence::Near || footprint_[0] > kKept * m_.caches[level].bytes;
     }
+    /// The depth of the outermost loops of which a level holds what they touch.
+    size_t resident_depth(size_t level) const {
+        const double capacity = m_.caches[level].bytes;
+        size_t d = 0;
+        while (d + 1 < depths() && footprint_[d] - (level == 0 ? passing(d) : 0) > capacity) ++d;
+        return d;
+    }
+
+    /// What moves into a level of operand k, if the level holds what the loops from `fits` on touch.
+    Traffic into(size_t level, size_t k, size_t fits) const {
+        const bool cold = is_last(level) && s_.operands[k].residence == Residence::Memory && home(k) == 0;
+        const double evicted = evicted_share(k, fits, level);
+        const bool there = fits == 0 && !cold && !misses(k, level);  // it is in the level when the kernel starts
+        if (there && evicted == 0) return {};
+        double moved = there ? 0 : fits == 0 ? touched(k, 0) : bytes_moved(k, fits, level);
+        if (evicted > 0) moved += evicted * std::max(0.0, moved_in_conflict(k, fits, level) - moved);
+        Traffic t{moved, moved * jumps_per_byte(k), 0};
+        if (cold) t.start_cycles = moved / stream_bytes(k) * stream_start_cycles(stream_bytes(k), m_);
+        if (is_last(level)) t.jumps += moved / static_cast<double>(kLineBytes) * unpredicted_share(k);
+        return t;
+    }
+
+    /// The share of the nest's steps in which operand k moves into a level that holds what the loops from `fits` on
+    /// touch: the first pass of those that read it again. 1 where a prefetch spreads the transfer over all of them.
+    double transfer_share(size_t k, size_t fits) const {
+        const OperandModel& o = s_.operands[k];
+        if (o.result || prefetched_by_shares(k)) return 1;
+        double share = 1;
+        bool moves = false;
+        for (size_t l = x_.loops.size(); l-- > 0;) {
+            if (x_.trips[l] <= 1) continue;
+            const bool depends = o.depends[x_.loops[l].axis];
+            if (depends && l < fits) break;  // each trip moves other elements
+            moves = moves || depends;
+            if (moves && !depends) share /= x_.trips[l];
+        }
+        return share;
+    }
+
+    /// Whether the next panel of operand k is prefetched while the tiles of rows read this one (PrefetchKind::Next).
+    bool prefetched_by_shares(size_t k) const {
+        const OperandModel& o = s_.operands[k];
+        const size_t loops = nest_.loops.size(), va = nest_.micro->vector_axis.value_or(s_.extents.size());
+        if (va >= s_.spatial || !o.depends[va] || nest_.micro->matrix) return false;
+        std::vector<int64_t> panel = x_.ranges[loops];
+        for (size_t a = 0; a < s_.spatial; ++a)
+            if (a < nest_.micro->registers.size()) panel[a] = std::min(panel[a], nest_.micro->registers[a]);
+        return o.bytes(panel) <= static_cast<double>(kNearPanelBytes) && o.runs(panel) <= 1;
+    }
+
     double touched(size_t k, size_t d) const { return bytes_[std::max(d, home(k)) * s_.operands.size() + k]; }
 
     /// Bytes that pass through L1: the left operand of tile registers, while a panel of the right one is read for every
@@ -355,7 +416,7 @@ class TrafficModel {
         const auto way = static_cast<double>(cache.way_bytes);
         const double bytes = touched(k, d), lines = operand(k, d).lines_in_a_set(x_.tile(d), cache.way_bytes);
         if (lines <= kEven * std::max(1.0, bytes / way)) return 0;
-        const double ways = cache.bytes / way, room = std::max(0.0, ways - (footprint_[d] - bytes) / way);
+        const double room = std::max(0.0, cache.ways - (footprint_[d] - bytes) / way);
         return lines <= room ? 0 : 1 - room / lines;
     }
 
@@ -516,8 +577,9 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const CycleRates& m, s
         out.memory_cycles = std::max(out.memory_cycles, cycles);
         sum += cycles;
     }
-    const double bottleneck = std::max(out.compute_cycles, out.memory_cycles);
-    out.cycles = bottleneck + kSerialShare * (out.compute_cycles + sum - bottleneck);
+    const double near = traffic.cycles(0, traffic.into(0)), busy = std::max(out.compute_cycles, near);
+    const double bottleneck = busy + traffic.exposed_cycles(busy);
+    out.cycles = bottleneck + kSerialShare * std::max(0.0, out.compute_cycles + sum - bottleneck);
     const std::vector<TaskAxis> grid = traffic.grid();
     out.tasks = task_count(grid);
     out.slowest = slowest_share(grid, m.workers);

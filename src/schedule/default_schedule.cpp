@@ -50,32 +50,46 @@ std::vector<std::pair<size_t, int64_t>> sum_block_loops(const TensorExpr& e, con
     return loops;
 }
 
-/// Blocks of a sum over one axis whose panel of weights is too large to be prefetched as a whole. Each of at least
-/// three register tiles of rows would read it from L2, and the first one would wait for memory. One core, Intel Xeon
-/// (6/167), milliseconds: 128 x 768 sums of 3072 terms 3.92 -> 3.59, 1024 x 1024 of 1024 14.1 -> 13.2.
-///     32 columns, 3072 terms:  for k by 1024
+/// Blocks of a sum whose panel of weights is too large to be prefetched as a whole. Each of at least three register
+/// tiles of rows would read it from L2, and the first one would wait for memory. One core, milliseconds: 128 x 768 sums
+/// of 3072 terms 3.92 -> 3.59, 1024 x 1024 of 1024 14.1 -> 13.2 (Intel Xeon 6/167).
+///     32 columns, 3072 terms:                  for k by 1024
+///     32 columns, 512 channels, 3 x 3 pixels:  for y by 1 { for x by 1
 std::vector<StageChoice::SumBlock> blocks_of_panel(const Program& stages, const TensorExpr& e,
                                                    const StageChoice& choice, const Tasks& tasks) {
     const Micro& micro = choice.micro;
-    const size_t sum = e.spatial;
     if (!choice.contraction || micro.matrix || choice.strip || choice.summed_rows || !micro.vector_axis ||
-        *micro.vector_axis >= e.spatial || e.extents.size() != sum + 1 || !e.extents[sum].is_constant() ||
-        micro.registers[sum] != 1)
+        *micro.vector_axis >= e.spatial)
         return {};
     const auto product = contraction(e);
     if (!product || product->type != DType::F32 || !product->reads_plainly() ||
         stages.values[stages.primitives[PrimitiveId(0)].outputs[0]].dtype != DType::F32)  // it keeps the partial sums
         return {};
-    int64_t tiles = 1;
-    for (size_t a = 0; a < e.spatial; ++a)
-        if (a != *micro.vector_axis) tiles *= (tasks.inside[a] + micro.registers[a] - 1) / micro.registers[a];
-    const int64_t terms = e.extents[sum].constant(), row = micro.registers[*micro.vector_axis] * 4;
+    const int64_t row = micro.registers[*micro.vector_axis] * byte_size(DType::F32);
+    int64_t tiles = 1, terms = 1;
+    for (size_t a = 0; a < e.extents.size(); ++a) {
+        if (a >= e.spatial && (!e.extents[a].is_constant() || micro.registers[a] != 1)) return {};
+        if (a >= e.spatial) terms *= e.extents[a].constant();
+        if (a < e.spatial && a != *micro.vector_axis)
+            tiles *= (tasks.inside[a] + micro.registers[a] - 1) / micro.registers[a];
+    }
     if (tiles < 3 || terms * row <= kNearPanelBytes) return {};
-    int64_t points = 1;
-    for (int64_t n = 1; n * row <= kNearPanelBytes; ++n)
-        if (terms % n == 0) points = n;
-    if (points * row < kNearPanelBytes / 3) return {};
-    return {{sum, points}};
+    std::vector<size_t> order = micro.order;
+    if (order.empty())
+        for (size_t a = 0; a < e.extents.size(); ++a) order.push_back(a);
+    std::vector<StageChoice::SumBlock> blocks;  // innermost first
+    int64_t block = row;                        // bytes
+    for (auto a = order.rbegin(); a != order.rend(); ++a) {
+        if (*a < e.spatial) continue;
+        const int64_t extent = e.extents[*a].constant();
+        int64_t points = 1;
+        for (int64_t n = 1; n <= extent && n * block <= kNearPanelBytes && blocks.empty(); ++n)
+            if (extent % n == 0) points = n;
+        block *= points;
+        if (points < extent) blocks.push_back({*a, points});
+    }
+    if (block < kNearPanelBytes / 3) return {};
+    return {blocks.rbegin(), blocks.rend()};
 }
 
 /// The axis of the register tile's rows.

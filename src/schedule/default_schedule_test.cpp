@@ -348,13 +348,31 @@ TEST(DefaultSchedule, blocks_sums_whose_panels_of_weights_are_too_large_to_be_pr
         }
         return terms;
     };
-    EXPECT_EQ(block("128", 3072), 512);  // 128 KB of 64 columns
-    EXPECT_EQ(block("$m", 3072), 512);
+    EXPECT_EQ(block("128", 3072), 1024);  // 128 KB of 32 columns
+    EXPECT_EQ(block("$m", 3072), 1024);
     EXPECT_EQ(block("128", 2500), 625);
     EXPECT_EQ(block("128", 512), 512);            // small enough
     EXPECT_EQ(block("2", 3072), 3072);            // one tile of rows reads each panel once
     EXPECT_EQ(block("128", 3079), 3079);          // a prime number
     EXPECT_EQ(block("128", 3072, "bf16"), 3072);  // the result keeps no partial sums
+}
+
+TEST(DefaultSchedule, blocks_windows_whose_panels_of_weights_are_too_large_to_be_prefetched) {
+    const auto line = [](int channels, int columns, int size) {
+        const Program p = parse_program(fmt::format(R"(program convolution {{
+  input x: f32[{2}, {2}, {0}]
+  input w: f32[{1}, 3, 3, {0}, 32]
+  y: f32[{3}, {3}, {4}] = [{4}, {3}, {3}] -> [i1, i2, i0] sum(i3 < {0}, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i1 + i4, i2 + i5, i3], @1 = w[i0 // 32, i4, i5, i3, i0 % 32]
+  output y
+}})",
+                                                    channels, columns / 32, size + 2, size, columns));
+        const TileProgram t = default_schedule(p, target_with());
+        EXPECT_EQ(verify(t), std::vector<std::string>());
+        return tiling_expression(t);
+    };
+    EXPECT_EQ(line(512, 512, 7), "s0r4r5(C0)") << "64 KB of a pixel of the window";
+    EXPECT_EQ(line(256, 512, 7), "s0r4(C0)") << "96 KB of a row of it";
+    EXPECT_EQ(line(64, 512, 7), "C0") << "72 KB";
 }
 
 /// The loops and copies of the schedule of a product x y of so many terms.

@@ -170,6 +170,14 @@ class TaskCutter {
             if (is_weight(x)) bytes += box_bytes(stages_, x, inside_);
         return static_cast<double>(bytes);
     }
+    /// Of results, and of what their epilogues read beside them.
+    double result_bytes() const {
+        int64_t bytes = byte_size(stages_.values[stages_.primitives[PrimitiveId(0)].outputs[0]].dtype);
+        for (size_t a = 0; a < e_.spatial; ++a) bytes *= inside_[a];
+        for (const Access& x : e_.accesses)
+            if (index_uses(x.index, vector_) && !is_weight(x)) bytes += box_bytes(stages_, x, inside_);
+        return static_cast<double>(bytes);
+    }
     double blocks(const std::vector<size_t>& axes, const std::vector<int64_t>& all) const {
         double n = 1;
         for (const size_t a : axes) n *= std::ceil(static_cast<double>(all[a]) / static_cast<double>(inside_[a]));
@@ -201,6 +209,7 @@ class TaskCutter {
                 dynamic = split_[a] = true;
             }
         const auto l2 = static_cast<double>(target_.task_bytes());
+        if (!dynamic && several && cut_streams(l2)) return;
         panels_first_ = !dynamic && row_bytes() <= l2 / 2;
         if (!several || panels_first_) return;
         const std::vector<int64_t> all = inside_;
@@ -228,6 +237,22 @@ class TaskCutter {
                 inside_[a] = all[a];
                 split_[a] = false;
             }
+    }
+
+    /// Where L2 holds all weights but not what the rows read and write, rows are computed in blocks, so that memory is
+    /// read and written line by line instead of in pieces as wide as a panel. Only weights of all rows count.
+    ///     3136 x 256 sums of 64 terms, added to a tensor, one thread: 0.95 ms, in blocks of 56 rows 0.69 (Intel Xeon
+    ///     6/207); the same without that tensor 0.71 and 0.61
+    /// Not measured on tile registers.
+    bool cut_streams(double l2) {
+        if (target_.gpu || (choice_.micro.matrix && choice_.micro.matrix->tile())) return false;
+        for (const Access& x : e_.accesses)
+            for (const size_t a : rows_)
+                if (is_weight(x) && index_uses(x.index, a)) return false;
+        if (weight_bytes() > l2 / 2 || row_bytes() + result_bytes() <= l2) return false;
+        for (const size_t a : rows_)
+            while (row_bytes() + result_bytes() > l2 / 8 && inside_[a] > 2 * unit(a) && halve(a)) continue;
+        return true;
     }
 
     /// Whether the rows' operand, whole, exceeds L2 by so little that reading again what does not fit, for every panel

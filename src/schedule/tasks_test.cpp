@@ -101,6 +101,16 @@ TEST(CutTasks, of_products_read_again_what_costs_less) {
     EXPECT_EQ(cut(product("3136", 64, 640), 2).tasks.grid, std::vector<size_t>{0});
 }
 
+/// What rows read and write exceeds L2, all weights together do not: memory is read and written in whole rows.
+TEST(CutTasks, of_products_with_few_weights_are_blocks_of_rows) {
+    const Cut c = cut(product("3136", 256, 64), 1);
+    EXPECT_EQ(c.tasks.grid, std::vector<size_t>{0});
+    EXPECT_LE(c.tasks.inside[0], 3136 / 8);
+    EXPECT_EQ(c.tasks.inside[1], 256) << "all columns";
+    EXPECT_TRUE(cut(product("128", 256, 64), 1).tasks.grid.empty()) << "L2 holds everything";
+    EXPECT_TRUE(cut(product("128", 4096, 1024), 1).tasks.grid.empty()) << "16 MiB of weights";
+}
+
 TEST(CutTasks, of_products_of_a_batch_take_its_items_one_by_one) {
     const Cut c = cut(R"(program scores {
   input q: f32[$batch, $seq, 12, 64]

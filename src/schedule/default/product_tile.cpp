@@ -61,7 +61,9 @@ ProductTile choose_product_tile(const ProductShape& shape, const Target& target)
     const double vector_bytes = 4.0 * target.micro_lanes();
     const int64_t free_ways = l1_ways(target) - 2;  // the panel's vectors stream through the other two
     if (l1_ways(target) > kL1Ways) rates.l2_bytes = rates.wide_l2_bytes;
-    for (int64_t c = 1; c <= std::min(kMostTileVectors, shape.vectors); ++c) {
+    const int64_t widest = std::min(kMostTileVectors, shape.vectors);
+    const bool packed = shape.columns > 0 && shape.columns <= widest;
+    for (int64_t c = packed ? shape.columns : 1; c <= (packed ? shape.columns : widest); ++c) {
         // The operand's vectors stay in registers beside the accumulators. The broadcast needs a register unless it is
         // a memory operand of the multiply-add. By 16-bit pairs both are taken apart, and a product and a mask are
         // held.

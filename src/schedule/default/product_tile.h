@@ -14,6 +14,7 @@ struct ProductTile {
 /// The extents and strides of a product that its register tile depends on.
 struct ProductShape {
     int64_t vectors = 1;               ///< along the vector axis
+    int64_t columns = 0;               ///< vectors of a panel, if it is packed: the tile has as many; 0: any number
     int64_t outer_rows = 1, rows = 1;  ///< extents of the axes that share the tile
     /// Distances between rows of the broadcast operand, in elements.
     int64_t outer_stride = 0, stride = 0;

@@ -63,6 +63,30 @@ std::vector<size_t> reused_rows(const OperandWalks& w, size_t vector) {
     return rows;
 }
 
+/// The columns of the panels in which the factor along the vectors is packed; 0: none.
+///     w[i0 % 32 + 2048*(i0 // 32) + 32*i2]  ->  32
+int64_t packed_columns(const OperandWalks& w, size_t vector) {
+    int64_t columns = 0;
+    for (const uint32_t slot : w.slots) {
+        const OperandWalk& operand = w.walks[slot];
+        if (!operand.depends(vector) || !operand.unit(vector) || operand.stride(vector)) continue;
+        for (size_t r = w.e.spatial; r < w.axes(); ++r)
+            if (const int64_t step = std::abs(operand.stride(r).value_or(0)); step > 0)
+                columns = columns == 0 ? step : std::min(columns, step);
+    }
+    return columns;
+}
+
+/// Whether two axes become one (merge_contiguous_axes): wherever an operand or the result moves along them, the outer
+/// one's points adjoin.
+bool merge(const OperandWalks& w, size_t outer, size_t inner) {
+    return std::all_of(w.walks.begin(), w.walks.end(), [&](const OperandWalk& operand) {
+        if (!operand.depends(outer) && !operand.depends(inner)) return true;
+        const auto o = operand.stride(outer), i = operand.stride(inner);
+        return o && i && *o == *i * w.extent(inner);
+    });
+}
+
 void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro& micro) {
     const size_t vector = *micro.vector_axis;
     const auto stride = [&](size_t a) {
@@ -72,11 +96,19 @@ void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro&
     };
     ProductShape shape;
     shape.vectors = (w.extent(vector) + w.target.micro_lanes() - 1) / w.target.micro_lanes();
+    if (const int64_t columns = packed_columns(w, vector); columns % w.target.micro_lanes() == 0)
+        shape.columns = columns / w.target.micro_lanes();
     shape.rows = w.extent(rows[0]);
     shape.stride = stride(rows[0]);
     shape.steps = w.sum_points();
     // Two axes share the tile only where both extents are known: a tile of several batch items is wasted on one.
     const bool two = rows.size() > 1 && w.fixed(rows[0]) && w.fixed(rows[1]);
+    if (two && shape.columns == 0 && merge(w, rows[1], rows[0])) {
+        // Weights are packed before the axes are merged, in the panels of a tile of merged ones.
+        ProductShape merged = shape;
+        merged.rows *= w.extent(rows[1]);
+        shape.columns = choose_product_tile(merged, w.target).columns;
+    }
     if (two) {
         shape.outer_rows = w.extent(rows[1]);
         shape.outer_stride = stride(rows[1]);

@@ -179,7 +179,7 @@ TEST(Annotate, a_product_with_dynamic_rows) {
     EXPECT_EQ(a.non_temporal, 1 << 20);
     ASSERT_TRUE(a.prefetch);
     EXPECT_THAT(*a.prefetch,
-                ElementsAre(Prefetch{0, PrefetchKind::Rows, 13 * 512 * 4}, Prefetch{1, PrefetchKind::Panel, 8192, 8},
+                ElementsAre(Prefetch{0, PrefetchKind::Rows, 13 * 512 * 4}, Prefetch{1, PrefetchKind::Panel, 8192, 10},
                             Prefetch{2, PrefetchKind::Epilogue, 0}));
     EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, false}));
     EXPECT_FALSE(a.cut || a.epilogue_loop || a.unroll_sum);
@@ -204,11 +204,66 @@ compute 0 vector n lanes 16 registers [m=13 n=32] order [n m k] padding partitio
                                                   rows, columns, sum, columns / 32));
         return a.prefetch ? *a.prefetch : std::vector<Prefetch>();
     };
-    EXPECT_THAT(of_weights(128, 768, 768), Contains(Prefetch{1, PrefetchKind::Next, 32 * 768 * 4, 8}));
+    EXPECT_THAT(of_weights(128, 768, 768), Contains(Prefetch{1, PrefetchKind::Next, 32 * 768 * 4, 10}));
     // Two panels of 384 KB, one tile of rows, one panel.
-    EXPECT_THAT(of_weights(128, 768, 3072), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 8}));
-    EXPECT_THAT(of_weights(13, 768, 768), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 8}));
-    EXPECT_THAT(of_weights(128, 32, 8192), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 8}));
+    EXPECT_THAT(of_weights(128, 768, 3072), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 10}));
+    EXPECT_THAT(of_weights(13, 768, 768), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 10}));
+    EXPECT_THAT(of_weights(128, 32, 8192), Contains(Prefetch{1, PrefetchKind::Panel, 8192, 10}));
+}
+
+/// A prefetch takes as long in L2 as a read: five rows of multiply-adds take longer than both.
+TEST(Annotate, tiles_of_few_rows_leave_panels_to_the_hardware) {
+    const auto least_results = [](int rows, int columns) {
+        const Annotations a = derived(fmt::format(R"TW(tile product {{
+stages {{
+program product {{
+  input a: f32[56, 4096]
+  input b: f32[12, 4096, 64]
+  c: f32[56, 768] = [56, 768] sum(i2 < 4096) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 64, i2, i1 % 64]
+  output c
+}}
+}}
+axes m="56" n="768" k="4096"
+stage 0 over [m n k]
+compute 0 vector n lanes 16 registers [m={0} n={1}] order [n m k] padding partition
+}}
+)TW",
+                                                  rows, columns));
+        for (const Prefetch& p : a.prefetch.value_or(std::vector<Prefetch>()))
+            if (p.access == 1) return p.results;
+        return int64_t{0};
+    };
+    EXPECT_EQ(least_results(7, 64), 20) << "5 rows of 4 vectors";
+    EXPECT_EQ(least_results(14, 32), 10);
+    EXPECT_EQ(least_results(8, 16), 8);
+    EXPECT_EQ(least_results(4, 64), 0) << "no prefetch";
+    EXPECT_EQ(least_results(4, 32), 0);
+}
+
+/// The window's axes are loops around the block: 512 channels are the panel.
+TEST(Annotate, blocks_of_windows_prefetch_the_next_block) {
+    const Annotations a = derived(R"TW(tile convolution {
+stages {
+program convolution {
+  input x: f32[9, 9, 512]
+  input w: f32[16, 3, 3, 512, 32]
+  y: f32[7, 7, 512] = [512, 7, 7] -> [i1, i2, i0] sum(i3 < 512, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i1 + i4, i2 + i5, i3], @1 = w[i0 // 32, i4, i5, i3, i0 % 32]
+  output y
+}
+}
+axes o="512" h="7" w="7" c="512" y="3" x="3"
+stage 0 over [o h w c y x]
+for o by 32 {
+  for y by 1 {
+    for x by 1 {
+      compute 0 vector o lanes 16 registers [o=32 h=2 w=7] order [o h w y x c] padding partition
+    }
+  }
+}
+}
+)TW");
+    ASSERT_TRUE(a.prefetch);
+    EXPECT_THAT(*a.prefetch, Contains(Prefetch{1, PrefetchKind::Next, 512 * 32 * 4, 10}));
 }
 
 TEST(Annotate, rows_that_map_to_the_same_sets_and_blocks_of_rows_are_not_prefetched) {
