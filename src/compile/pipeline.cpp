@@ -181,6 +181,7 @@ bool confirms(const CompileOptions& c) {
 /// Plans with tuned schedules if the tuning database has them.
 void use_tuned_schedules(State& s, const CompileOptions& c) {
     s.tuned = confirmed_plan(c, s.tuned_key);
+    if (s.tuned && !s.tuned->layouts.empty()) use_tuned_layouts(s.planning, s.tuned->layouts);
     if (s.tuned)
         s.planning.schedules =
             std::make_shared<Schedules>(s.planning.scheduling, s.planning.kept,
@@ -192,6 +193,7 @@ OrchestrateOptions planning_again(const State& s, const CompileOptions& c) {
     OrchestrateOptions planning = s.planning;
     planning.layouts = c.layouts;
     planning.schedules = nullptr;
+    if (planning.joint) planning.joint->decided = nullptr;
     return planning;
 }
 
@@ -408,7 +410,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts},
          each([&s](Unit& u) { choose_layouts(u, s.planning.scheduling.target); }));
     pass({"tune_layouts", "layouts are chosen with loops (ALT; --layouts joint)", layouts && how.joint && !gpu},
-         each([&s, &how](Unit& u) { tune_layouts(s, u, *how.joint); }));
+         each([&s](Unit& u) { tune_layouts(s, u, *s.planning.joint); }));
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
          each([&s](Unit& u) { apply_layouts(u, s.planning); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));

@@ -17,6 +17,7 @@
 #include "model/compiled_model.h"
 #include "model/model_sources.h"
 #include "orchestrate/dynamic/ways.h"
+#include "orchestrate/joint/decision.h"
 #include "orchestrate/schedules.h"
 #include "tile/annotate/annotate.h"
 
@@ -28,6 +29,9 @@ constexpr size_t kRound = 8;  ///< candidates; a tuner measures as many in turns
 
 /// The share of the seconds of a kernel outside of the plan that is expected to be gained if it is measured.
 constexpr double kUnplannedGain = 0.1;
+
+/// Of a budget of time, at most, for layouts.
+constexpr double kLayoutShare = 1.0 / 3;
 
 /// Of a budget of time, for planning, code and whole runs at the end: seconds, and at most a share.
 constexpr double kLastSeconds = 12, kLastShare = 0.3;
@@ -81,6 +85,7 @@ class PlanTuning {
     PlanTuning(const PlanToTune& given, const TunePlanOptions& options)
         : given_(given),
           o_(options),
+          planning_(given.planning),
           database_(open_database(given.options)),
           measure_(options.measure ? options.measure
                                    : trials_on_host(given.options, given.planning.scheduling.target,
@@ -99,8 +104,10 @@ class PlanTuning {
     TuneReport run() {
         KernelSet kernels;
         const PlannedKernels initial = plan(kernels, schedules_with(nullptr));
-        first_plan_ = false;
         for (auto& [key, task] : tasks_) task.initial_calls = task.calls;
+        choose_layouts(initial, kernels);
+        if (!layouts_.empty()) plan_again();
+        first_plan_ = false;
         if (database_) earlier_ = find_tuned_plan(*database_, given_.key);
         rounds();
         if (collector_) {
@@ -116,9 +123,63 @@ class PlanTuning {
     double now() const { return o_.now_ms ? o_.now_ms() : now_ms(); }
     double seconds() const { return 1e-3 * (now() - begin_); }
 
+    /// Sets the layouts in which kernels are tuned: those of an earlier tuning, or the fastest in whole runs of the
+    /// default plan's, those by measurements and the default heuristic's.
+    void choose_layouts(const PlannedKernels& initial, KernelSet kernels) {
+        if (!planning_.layouts || !planning_.joint) return;
+        const auto known = database_ ? find_tuned_layouts(*database_, given_.key) : std::nullopt;
+        if (known && (known->empty() || use_tuned_layouts(planning_, *known))) {
+            report_.layouts = {true, 0, 0, !known->empty()};
+            layouts_ = *known;
+            return;
+        }
+        double limit = given_.options.joint ? given_.options.joint->measure_seconds : 0;
+        if (o_.budget.seconds) limit = std::min(limit, kLayoutShare * *o_.budget.seconds);
+        if (collector_ || limit <= 0) return;
+        if (o_.watch) o_.watch({"layouts", 0, 0, 0, o_.budget.seconds.value_or(0)});
+        try {
+            search_layouts(limit, initial, kernels);
+        } catch (const RuntimeError& e) {
+            if (given_.options.warn) given_.options.warn(fmt::format("layouts are not tuned: {}", e.what()));
+        }
+    }
+
+    void search_layouts(double limit, const PlannedKernels& initial, KernelSet& kernels) {
+        const auto measured = std::make_shared<std::vector<joint::Decision>>();
+        OrchestrateOptions search = given_.planning;
+        search.joint->measure = true;
+        search.joint->measure_seconds = limit;
+        search.joint->record = measured;
+        search.scheduling.costs = o_.layout_costs ? o_.layout_costs : measuring_costs(limit);
+        std::vector<Plan> plans{initial.plan, plan_program(given_.program, kernels, search)};
+        const std::vector<std::string> layouts{"", joint::print(*measured),
+                                               joint::print(std::vector<joint::Decision>(measured->size()))};
+        OrchestrateOptions rule = given_.planning;
+        use_tuned_layouts(rule, layouts[2]);
+        plans.push_back(plan_program(given_.program, kernels, rule));
+        const RunPlans runs = o_.run ? o_.run : plan_runner(given_.model, given_.options, false);
+        const std::vector<PlanTimes> times = runs(plans, kernels);
+        if (times.size() != plans.size()) throw RuntimeError("there are no inputs for whole runs");
+        size_t best = 0;
+        for (size_t k = 1; k < times.size(); ++k)
+            if (times[k].seconds < std::min(times[best].seconds, (1 - kWholeRunGain) * times[0].seconds)) best = k;
+        report_.layouts = {true, times[0].seconds, times[best].seconds, best != 0};
+        layouts_ = layouts[best];
+        if (best != 0) use_tuned_layouts(planning_, layouts_);
+        keep([&](TuningDatabase& database) { keep_tuned_layouts(database, given_.key, layouts_); });
+    }
+
+    std::shared_ptr<const KernelCosts> measuring_costs(double limit) const {
+        CompileOptions options = given_.options;
+        options.tune = nullptr;
+        options.joint->measure = true;
+        options.joint->measure_seconds = limit;
+        return orchestrate_options(options, bytes_of_constants(given_.program)).scheduling.costs;
+    }
+
     /// For plans with tuned schedules; null: without.
     std::shared_ptr<Schedules> schedules_with(std::shared_ptr<const TunedSchedules> tuned) {
-        const OrchestrateOptions& planning = given_.planning;
+        const OrchestrateOptions& planning = planning_;
         return std::make_shared<Schedules>(planning.scheduling, planning.kept, std::move(tuned),
                                            [this](const Schedules::Made& m) {
                                                Task& task = task_of(m);
@@ -136,7 +197,7 @@ class PlanTuning {
         for (auto& [key, task] : tasks_) task.calls = 0;
         called_.clear();
         texts_.clear();
-        OrchestrateOptions planning = given_.planning;
+        OrchestrateOptions planning = planning_;
         planning.schedules = schedules;
         PlannedKernels out{plan_program(given_.program, kernels, planning), {}};
         out.keys = keys_of_steps(out.plan, called_);
@@ -313,6 +374,7 @@ class PlanTuning {
         const std::string of_initial = plan_hash(initial.plan, kernels);
         TunedPlan found;
         found.schedules = *tuned();
+        found.layouts = layouts_;
         found.proposed = hash_with(found.schedules);
         if (found.proposed == of_initial) {
             report_.reason = "no kernel of the plan is faster with another schedule";
@@ -328,7 +390,7 @@ class PlanTuning {
         report_.initial = found.initial;
         report_.tuned = found.tuned;
         report_.kept = found.kept;
-        keep(found);
+        keep([&](TuningDatabase& database) { keep_tuned_plan(database, given_.key, found); });
         if (!found.kept) return;
         given_.model.plan = std::move(best);
         given_.model.sources->kernels = std::move(own);
@@ -395,10 +457,10 @@ class PlanTuning {
         }
     }
 
-    void keep(const TunedPlan& found) {
+    void keep(const std::function<void(TuningDatabase&)>& record) {
         if (!database_) return;
         try {
-            keep_tuned_plan(*database_, given_.key, found);
+            record(*database_);
         } catch (const CannotKeep& e) {
             if (given_.options.warn) given_.options.warn(fmt::format("the tuned plan is not stored: {}", e.what()));
         }
@@ -406,6 +468,8 @@ class PlanTuning {
 
     const PlanToTune& given_;
     const TunePlanOptions& o_;
+    OrchestrateOptions planning_;  ///< with the layouts in which kernels are tuned
+    std::string layouts_;          ///< their decisions (TunedPlan::layouts); empty: the default plan's
     const std::shared_ptr<TuningDatabase> database_;
     MeasureTrials measure_;
     std::optional<JobCollector> collector_;

@@ -47,9 +47,10 @@ struct TunePlanOptions {
     /// Not 0: nothing is measured, and the report has at most so many rounds of the budget that the database does not
     /// know (tune_jobs.h); the plan is not compared.
     size_t jobs = 0;
-    MeasureTrials measure;           ///< trials_on_host if empty
-    RunPlans run;                    ///< whole runs; plan_runner if empty
-    std::function<double()> now_ms;  ///< the clock of a budget of time; base/clock.h if empty
+    MeasureTrials measure;                            ///< trials_on_host if empty
+    RunPlans run;                                     ///< whole runs; plan_runner if empty
+    std::shared_ptr<const KernelCosts> layout_costs;  ///< of kernels in other layouts; null: measured on this machine
+    std::function<double()> now_ms;                   ///< the clock of a budget of time; base/clock.h if empty
 };
 
 struct TuneReport {
@@ -64,6 +65,14 @@ struct TuneReport {
         bool dropped = false;  ///< a schedule that is faster alone was slower in whole runs, so the default one stays
         size_t tried = 0, failed = 0, wrong = 0;
     };
+    /// Layouts by measurements (joint::Options), before kernels are tuned in them: median seconds of whole runs of the
+    /// default plan and with them; 0: not compared.
+    struct Layouts {
+        bool searched = false;  ///< by this tuning or an earlier one
+        double initial = 0, seconds = 0;
+        bool kept = false;
+    };
+    Layouts layouts;
     std::vector<Kernel> kernels;  ///< of both plans, the largest share first
     size_t others = 0;            ///< measured kernels that neither plan calls
     size_t tried = 0, failed = 0, wrong = 0, recalled = 0;
@@ -75,6 +84,10 @@ struct TuneReport {
     std::vector<TuneJob> jobs;      ///< of TunePlanOptions::jobs
 };
 
+/// With layouts that are tuned (joint::Options of the planning) layouts are chosen by measurements first, for at most
+/// measure_seconds and a third of a budget of time, and kept if whole runs are faster by a margin. Jobs are of the
+/// layouts that an earlier call has chosen.
+///
 /// Replaces the plan by the tuned one if whole runs of the latter are faster by a margin (2 %), and keeps the choice in
 /// the tuning database. A budget of candidates counts those of earlier runs too, whose times are recalled; a budget of
 /// time is of this call, and includes the whole runs.

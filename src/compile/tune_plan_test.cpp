@@ -14,7 +14,9 @@
 #include "compile/tuned_plan.h"
 #include "cost/given_test.h"
 #include "model/session.h"
+#include "orchestrate/program_test.h"
 #include "program/random_program.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright {
 namespace {
@@ -96,6 +98,7 @@ class TunePlan : public testing::Test {
         o.machine = generic_target(VectorIsa::avx2);
         o.database = folder / "tuning.db";
         o.ranges = ranges;
+        o.joint = joint;
         o.note = [this](const std::string& text) { notes += text + "\n"; };
         o.warn = o.note;
         return o;
@@ -114,6 +117,7 @@ class TunePlan : public testing::Test {
 
     const TemporaryFolder folder;
     std::map<std::string, DimRange> ranges;
+    std::optional<joint::Options> joint;
     Times times;
     TunePlanOptions tune;
     TuneReport report;
@@ -174,6 +178,89 @@ TEST_F(TunePlan, the_report_has_a_row_for_each_distinct_kernel) {
     EXPECT_NEAR(share, 1, 1e-9);
     EXPECT_TRUE(std::is_sorted(report.kernels.begin(), report.kernels.end(),
                                [](const auto& a, const auto& b) { return a.share > b.share; }));
+}
+
+/// Two convolutions.
+Program images() {
+    return test::with_weights(R"(program images {
+  input x: f32[1, 16, 9, 9]
+  input w: f32[16, 16, 3, 3]
+  input v: f32[32, 16]
+  a: f32[1, 16, 7, 7] = [1, 16, 7, 7] sum(i4 < 16, i5 < 3, i6 < 3) mul(@0, @1) then max(acc, 0.0) where @0 = x[i0, i4, i2 + i5, i3 + i6], @1 = w[i1, i4, i5, i6]
+  y: f32[1, 32, 7, 7] = [1, 32, 7, 7] sum(i4 < 16) mul(@0, @1) where @0 = a[i0, i4, i2, i3], @1 = v[i1, i4]
+  output y
+})");
+}
+
+class TuneLayoutsOfPlan : public TunePlan {
+  protected:
+    TuneLayoutsOfPlan() {
+        joint.emplace();
+        joint->measure_seconds = 1000;
+        joint->search.most_points = 60;
+        joint->search.measured = joint->search.constructed = 30;
+        // Blocks of eight channels are four times as fast.
+        const auto costs = std::make_shared<test::FakeCosts>(EstimatedCosts(options().machine));
+        costs->kernel = [this](const TileProgram& kernel, const std::vector<bool>&) {
+            ++measured;
+            MeasuredKernel out;
+            out.seconds = 1e-4;
+            for (const Value& v : kernel.stages.values)
+                if (v.shape.size() == 5 && v.shape.back().is_constant(8)) out.seconds /= 4;
+            return std::optional(out);
+        };
+        tune.layout_costs = costs;
+        tune.budget.candidates = 8;
+    }
+    std::string kernels(bool tuned) const { return text(tuned, images()); }
+
+    size_t measured = 0;
+};
+
+TEST_F(TuneLayoutsOfPlan, are_measured_first_and_belong_to_the_plan) {
+    const std::string usual = kernels(false), tuned = text(*tuned_model(images()));
+    EXPECT_TRUE(report.layouts.kept);
+    EXPECT_EQ(report.layouts.initial, 1e-3);
+    EXPECT_EQ(report.layouts.seconds, 5e-4);
+    EXPECT_TRUE(report.kept);
+    EXPECT_GT(measured, 30u);
+    EXPECT_THAT(tuned, HasSubstr(", 7, 8]")) << "a or y in blocks";
+    EXPECT_THAT(usual, Not(HasSubstr(", 7, 8]")));
+    const size_t before = measured;
+    EXPECT_EQ(kernels(true), tuned);
+    EXPECT_EQ(kernels(false), usual) << "plans change with --tuned only";
+    EXPECT_EQ(measured, before);
+    EXPECT_THAT(notes, Not(HasSubstr("not used")));
+}
+
+TEST_F(TuneLayoutsOfPlan, are_those_of_an_earlier_tuning) {
+    tuned_model(images());
+    const std::string tuned = kernels(true);
+    const size_t before = measured;
+    tune.budget.candidates = 24;
+    tuned_model(images());
+    EXPECT_EQ(measured, before);
+    EXPECT_TRUE(report.layouts.kept);
+    EXPECT_EQ(report.layouts.initial, 0) << "not compared again";
+}
+
+TEST_F(TuneLayoutsOfPlan, stay_where_whole_runs_are_as_fast) {
+    tuned_run = 0.99e-3;
+    tuned_model(images());
+    EXPECT_TRUE(report.layouts.searched);
+    EXPECT_FALSE(report.layouts.kept);
+    EXPECT_FALSE(report.kept);
+    EXPECT_EQ(kernels(true), kernels(false));
+    const size_t before = measured;
+    tuned_model(images());
+    EXPECT_EQ(measured, before) << "that they stay is known";
+}
+
+TEST_F(TuneLayoutsOfPlan, stay_without_time_for_them) {
+    joint->measure_seconds = 0;
+    tuned_model(images());
+    EXPECT_FALSE(report.layouts.searched);
+    EXPECT_EQ(measured, 0u);
 }
 
 TEST_F(TunePlan, a_budget_of_candidates_is_exact) {

@@ -15,6 +15,7 @@ namespace tilewright {
 
 struct TunedPlan {
     TunedSchedules schedules;
+    std::string layouts;            ///< joint::print() of their decisions; empty: as without tuning
     std::string hash;               ///< plan_hash() of the plan with these schedules
     std::string proposed;           ///< the same with all that were faster alone, also those dropped in whole runs
     std::string inputs;             ///< shapes of the inputs on which whole runs were compared
@@ -31,6 +32,14 @@ std::string plan_hash(const Plan& plan, const KernelSet& kernels);
 /// Nothing if there is no record, or one that cannot be read.
 std::optional<TunedPlan> find_tuned_plan(const TuningDatabase& database, const ChoiceKey& key);
 void keep_tuned_plan(TuningDatabase& database, const ChoiceKey& key, const TunedPlan& plan);
+
+/// Decisions about layouts that a tuning has made, before it tunes kernels in them: joint::print(), or empty for those
+/// without tuning. `key`: of the tuned plan. Nothing if there is no record.
+std::optional<std::string> find_tuned_layouts(const TuningDatabase& database, const ChoiceKey& key);
+void keep_tuned_layouts(TuningDatabase& database, const ChoiceKey& key, const std::string& layouts);
+
+/// Options of planning with these layouts; false, and no change, where the text is no print of decisions.
+bool use_tuned_layouts(OrchestrateOptions& planning, const std::string& layouts);
 
 /// The tuned plan in the database of the options that is to be used: nothing, with a note, if none is known, and
 /// nothing where the default plan is as fast.

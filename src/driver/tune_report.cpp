@@ -54,6 +54,12 @@ std::string to_text(const TuneReport& r, const TunedModel& of) {
         out += fmt::format("not measured: {}, estimated at {:.1f} % of the time\n", plural(untried, "kernel"),
                            100 * share);
     if (r.others > 0) out += fmt::format("measured, and in neither plan: {}\n", plural(r.others, "kernel"));
+    if (r.layouts.searched)
+        out +=
+            fmt::format("layouts: {}{}\n", r.layouts.kept ? "by measurements" : "as without tuning",
+                        r.layouts.initial == 0 ? ", as an earlier tuning chose"
+                                               : fmt::format(", whole runs {:.3f} ms by default, {:.3f} ms with them",
+                                                             1e3 * r.layouts.initial, 1e3 * r.layouts.seconds));
     if (r.initial > 0)
         out += fmt::format("whole runs: {:.3f} ms by default, {:.3f} ms tuned ({:+.1f} %)\n", 1e3 * r.initial,
                            1e3 * r.tuned, 100 * (r.tuned / r.initial - 1));
@@ -67,6 +73,10 @@ std::string to_json(const TuneReport& r, const TunedModel& of) {
               {"recalled", r.recalled}, {"assumed_dims", of.assumed}};
     const auto ms = [](double seconds) { return seconds > 0 ? Json(1e3 * seconds) : Json(); };
     const auto us = [](double seconds) { return seconds > 0 ? Json(1e6 * seconds) : Json(); };
+    j["layouts"] =
+        r.layouts.searched
+            ? Json({{"kept", r.layouts.kept}, {"default_ms", ms(r.layouts.initial)}, {"ms", ms(r.layouts.seconds)}})
+            : Json();
     j["others"] = r.others;
     j["default_ms"] = ms(r.initial);
     j["tuned_ms"] = ms(r.tuned);

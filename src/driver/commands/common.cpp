@@ -196,7 +196,7 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     command.add_flag(
         "--tuned", o.tuned,
         "use the plan that `tilewright tune` has kept for this model, options and machine; nothing is "
-        "measured, and without one the plan is the default one. With --layouts joint, layouts are those by estimates");
+        "measured, and without one the plan is the default one. With --layouts joint, layouts are those that it has chosen");
     command.add_option("--libraries", o.libraries,
                        "library kernels that are measured against generated ones: none, onednn, or "
                        "onednn=FILE (onednn, if it is installed)");

@@ -3,9 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
 namespace tilewright::joint {
+
+struct Decision;  // decision.h
 
 struct SearchOptions {
     size_t most_points = 256;  ///< of a contraction's template, by the default heuristic
@@ -42,6 +46,10 @@ struct Options {
     bool measure = false;           ///< kernels run (KernelCosts::measure); false: estimates only
     double measure_seconds = 10;    ///< time limit for that; then estimates decide
     double solve_seconds = 10;      ///< processor time of the binary program
+    /// Not null: of each program in turn, what is applied in place of a search; programs without one keep the
+    /// heuristic's layouts.
+    std::shared_ptr<const std::vector<Decision>> decided;
+    std::shared_ptr<std::vector<Decision>> record;  ///< not null: what is chosen, of each program in turn
 };
 
 }  // namespace tilewright::joint

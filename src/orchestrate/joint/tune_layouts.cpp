@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "orchestrate/joint/decision.h"
 #include "orchestrate/joint/layout_choice.h"
 #include "orchestrate/joint/layout_options.h"
 #include "orchestrate/joint/ppo/cross_exploration.h"
@@ -37,8 +38,11 @@ class Tuning {
           begin_(now_ms()) {}
 
     ChosenLayouts run() {
+        const size_t program = report_.programs++;
+        if (options_.decided) return program < options_.decided->size() ? repeat((*options_.decided)[program]) : given_;
         search();
         ChosenLayouts out = proposals_.empty() ? given_ : choose();
+        if (options_.record) options_.record->push_back(chosen_.empty() ? Decision() : Decision{proposals_, chosen_});
         report_.measured += how_.measurements();
         report_.ms += now_ms() - begin_;
         return out;
@@ -103,10 +107,32 @@ class Tuning {
         }
     }
 
-    ChosenLayouts choose() {
-        const LayoutOptions options = layout_options(rule_, proposals_, options_.most_layouts, options_.without);
+    LayoutOptions layout_options() const {
+        return joint::layout_options(rule_, proposals_, options_.most_layouts, options_.without);
+    }
+
+    LayoutChoice choice_of(const LayoutOptions& options) {
         const bool converts = options_.without != Ablation::ForwardOnly && options_.without != Ablation::BackwardOnly;
-        const LayoutChoice choice(rule_, options, how_, options_.most_combinations, converts);
+        return {rule_, options, how_, options_.most_combinations, converts};
+    }
+
+    /// What an earlier search has chosen. The heuristic's layouts, if it was for another program.
+    ChosenLayouts repeat(const Decision& decision) {
+        for (const Proposal& p : decision.proposals)
+            if (p.value.index() >= rule_.program.values.size()) return given_;
+        proposals_ = decision.proposals;
+        const LayoutOptions options = layout_options();
+        const LayoutChoice choice = choice_of(options);
+        const size_t candidates = choice.choice().candidates.size();
+        for (const size_t k : decision.chosen)
+            if (k >= candidates) return given_;
+        const optimal::Execution runs = optimal::execute(choice.choice(), decision.chosen);
+        return runs.complete && runs.stuck.empty() ? choice.apply(decision.chosen) : given_;
+    }
+
+    ChosenLayouts choose() {
+        const LayoutOptions options = layout_options();
+        const LayoutChoice choice = choice_of(options);
         report_.candidates += choice.choice().candidates.size() - choice.conversions();
         report_.conversions += choice.conversions();
         optimal::Choice costs = choice.choice();
@@ -146,6 +172,7 @@ class Tuning {
             report_.converted += kernel.primitive ? 0 : 1;
             report_.changed += kernel.primitive && kernel.options.back() != 0 ? 1 : 0;
         }
+        chosen_ = best.chosen;
         return choice.apply(best.chosen);
     }
 
@@ -156,6 +183,7 @@ class Tuning {
     Evaluation how_;
     const double begin_;
     std::vector<Proposal> proposals_;
+    std::vector<size_t> chosen_;  ///< candidates of the choice
 };
 
 }  // namespace

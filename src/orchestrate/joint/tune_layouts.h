@@ -29,6 +29,7 @@ struct Report {
     bool optimal = false;                    ///< proven
     size_t changed = 0;                      ///< values that kernels write in other layouts than the rule's
     size_t converted = 0;                    ///< conversions in the plan
+    size_t programs = 0;                     ///< tuned so far
     double ms = 0;
     /// One line.
     std::string print() const;

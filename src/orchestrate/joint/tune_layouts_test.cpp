@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "layout/propagate.h"
 #include "orchestrate/fuse.h"
+#include "orchestrate/joint/decision.h"
 #include "orchestrate/joint/layout_choice.h"
 #include "orchestrate/joint/layout_options.h"
 #include "orchestrate/joint/network_test.h"
@@ -241,6 +242,52 @@ TEST(TuneLayouts, measurements_decide) {
     const Program placed = lay_out(chosen.program, chosen.values, how.target);
     EXPECT_THAT(print(placed), testing::HasSubstr(", 8]"));
     expect_same(p, placed);
+}
+
+TEST(TuneLayouts, decisions_are_repeated_without_measurements) {
+    const Program p = fuse_greedily(network(32, 14));
+    Scheduling how = avx2_scheduling(SchedulerKind::Auto);
+    measure_kernels_by(how, [](const TileProgram& kernel, const std::vector<bool>&) { return of_blocks(kernel); });
+    Options options = measuring();
+    options.record = std::make_shared<std::vector<Decision>>();
+    const ChosenLayouts rule = choose_layouts(p, how.target);
+    Report report;
+    Schedules measured(how);
+    const ChosenLayouts chosen = tune_layouts(rule, measured, options, report);
+    ASSERT_EQ(options.record->size(), 1u);
+    ASSERT_FALSE((*options.record)[0].chosen.empty());
+
+    const auto text = print(*options.record);
+    const auto repeated = [&](const std::string& decisions) {
+        Options again;
+        again.decided = std::make_shared<const std::vector<Decision>>(parse_decisions(decisions).value());
+        Schedules schedules(avx2_scheduling(SchedulerKind::Auto));
+        Report none;
+        ChosenLayouts out = tune_layouts(rule, schedules, again, none);
+        EXPECT_EQ(none.measured, 0u);
+        return out;
+    };
+    EXPECT_EQ(print(repeated(text).program), print(chosen.program));
+    EXPECT_EQ(repeated(text).values, chosen.values);
+    // Those of another program, or none.
+    for (const std::string& other :
+         {std::string("4000 0x1p-9 1 reorder(1, 0); 0\n"), text.substr(0, text.size() - 1) + " 9999\n",
+          text.substr(0, text.find(';')) + "; 0\n", std::string(";\n"), std::string()})
+        EXPECT_EQ(print(repeated(other).program), print(rule.program)) << other;
+}
+
+TEST(Decision, has_a_text) {
+    const std::string text = "12 0x1.8p-14 1 split(1, 16) reorder(0, 1, 3, 2)|9 0x1p-15 0 reorder(1, 0); 0 4 7\n;\n";
+    const auto decisions = parse_decisions(text);
+    ASSERT_TRUE(decisions);
+    ASSERT_EQ(decisions->size(), 2u);
+    EXPECT_EQ((*decisions)[0].proposals[0].value, ValueId(12));
+    EXPECT_EQ((*decisions)[0].proposals[1].gain, 0x1p-15);
+    EXPECT_EQ((*decisions)[0].chosen, (std::vector<size_t>{0, 4, 7}));
+    EXPECT_EQ(print(*decisions), text);
+    for (const char* damaged :
+         {"12", "12 x 1 reorder(1, 0); 1\n", "12 0x1p-3 1 nothing(1); 1\n", "1 0x1p-3 1 ; a\n", "; 0 -\n"})
+        EXPECT_FALSE(parse_decisions(damaged)) << damaged;
 }
 
 TEST(TuneLayouts, the_rule_stays_where_the_time_ends_before_the_choice) {
