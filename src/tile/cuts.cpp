@@ -23,26 +23,66 @@ std::optional<Expr> cut_of(Expr condition, size_t a, const Ranges& ranges) {
     return k > 0 ? ceil_div(-*least, k) : floor_div(*least, -k) + 1;
 }
 
-/// A Select whose condition depends on one axis only. Its second operand is chosen at and above `cut` if `above`, else
-/// below it.
+/// A Select whose condition is linear in the axes. Its second operand is chosen where the sum of the terms is at least
+/// `least` if `above`, else below it.
+///     select(lt(index(512*i0 + i1 - 256), 0), @0, @1)  ->  512*i0 + 1*i1, least 256, not above
 struct AxisChoice {
-    size_t axis = 0;
-    int64_t cut = 0;
+    std::vector<std::pair<size_t, int64_t>> terms;  ///< axes and their coefficients
+    int64_t least = 0;
     bool above = false;
+
+    /// Whether the sum is at least `least` in all of a box, or in none of it. `range(a)`: of axis a, [from, to).
+    template <class Range>
+    std::optional<bool> reached(const Range& range) const {
+        int64_t low = 0, high = 0;
+        for (const auto& [axis, k] : terms) {
+            const auto [from, to] = range(axis);
+            if (from == INT64_MIN) return std::nullopt;
+            low += k > 0 ? k * from : k * (to - 1);
+            high += k > 0 ? k * (to - 1) : k * from;
+        }
+        if (low >= least) return true;
+        return high < least ? std::optional(false) : std::nullopt;
+    }
+    /// Of each axis, the points at which the sum begins to reach `least` for some and for all points of the others.
+    ///     512*i0 + i1 >= 768, i0 < 2, i1 < 512  ->  1 of i0, 256 of i1
+    std::vector<std::pair<size_t, int64_t>> cuts(const std::vector<Expr>& extents) const {
+        std::vector<std::pair<size_t, int64_t>> out;
+        for (const auto& [axis, k] : terms) {
+            int64_t low = 0, high = 0;  // of the other terms
+            for (const auto& [other, step] : terms) {
+                if (other == axis) continue;
+                if (!extents[other].is_constant()) return {};
+                const int64_t end = step * (extents[other].constant() - 1);
+                low += std::min<int64_t>(0, end);
+                high += std::max<int64_t>(0, end);
+            }
+            for (const int64_t others : {low, high}) {
+                const int64_t rest = others - least, cut = k > 0 ? -floor_div(rest, k) : floor_div(rest, -k) + 1;
+                if (cut > 0 && !(extents[axis].is_constant() && cut >= extents[axis].constant()))
+                    out.emplace_back(axis, cut);
+            }
+        }
+        return out;
+    }
 };
 
 std::optional<AxisChoice> axis_choice(const ScalarBody& body, const ScalarNode& n) {
     if (n.op != ScalarOp::Select) return std::nullopt;
     const auto c = index_condition(body, n.a);
     if (!c) return std::nullopt;
-    const std::vector<Var> used = variables(c->expression);
-    if (used.size() != 1 || used[0].kind != VarKind::Axis) return std::nullopt;
-    const auto linear = linear_in(c->expression, used[0]);
-    if (!linear || !linear->coefficient.is_constant() || !linear->rest.is_constant()) return std::nullopt;
-    const int64_t k = linear->coefficient.constant(), rest = linear->rest.constant();
-    if (k == 0) return std::nullopt;
-    const int64_t cut = k > 0 ? -floor_div(rest, k) : floor_div(rest, -k) + 1;
-    return AxisChoice{used[0].id, cut, (k > 0) != c->negated};
+    AxisChoice out;
+    Expr rest = c->expression;
+    for (const Var v : variables(c->expression)) {
+        const auto linear = linear_in(rest, v);
+        if (v.kind != VarKind::Axis || !linear || !linear->coefficient.is_constant()) return std::nullopt;
+        if (const int64_t k = linear->coefficient.constant(); k != 0) out.terms.emplace_back(v.id, k);
+        rest = linear->rest;
+    }
+    if (out.terms.empty() || !rest.is_constant()) return std::nullopt;
+    out.least = -rest.constant();
+    out.above = !c->negated;
+    return out;
 }
 
 class Choices {
@@ -67,13 +107,11 @@ class Choices {
             if (seen[id.index()] != 0) continue;
             seen[id.index()] = 1;
             const ScalarNode& n = body_[id];
-            if (const auto& choice = of_[id.index()]) {
-                const auto [from, to] = range(choice->axis);
-                if (from >= choice->cut || to <= choice->cut) {
-                    open.push_back((from >= choice->cut) == choice->above ? n.b : n.c);
+            if (const auto& choice = of_[id.index()])
+                if (const auto reached = choice->reached(range)) {
+                    open.push_back(*reached == choice->above ? n.b : n.c);
                     continue;
                 }
-            }
             f(id);
             for (const ScalarId k : {n.a, n.b, n.c})
                 if (k) open.push_back(k);
@@ -122,8 +160,9 @@ std::optional<Needed> needed_between(const TensorExpr& e, const std::vector<int6
     std::vector<std::vector<Piece>> pieces;
     size_t boxes = 1;
     for (size_t a = 0; a < extents.size(); ++a) {
-        const bool chosen =
-            std::any_of(choices.all().begin(), choices.all().end(), [&](const auto& c) { return c && c->axis == a; });
+        const bool chosen = std::any_of(choices.all().begin(), choices.all().end(), [&](const auto& c) {
+            return c && std::any_of(c->terms.begin(), c->terms.end(), [&](const auto& t) { return t.first == a; });
+        });
         pieces.push_back(pieces_of(extents[a], chosen && a < cuts.size() ? cuts[a] : std::vector<int64_t>()));
         boxes *= pieces.back().size();
         if (boxes > kMostBoxes) return std::nullopt;
@@ -165,7 +204,8 @@ std::optional<Needed> needed_between(const TensorExpr& e, const std::vector<int6
 std::vector<std::vector<int64_t>> choice_cuts(const TensorExpr& e) {
     std::vector<std::vector<int64_t>> out(e.extents.size());
     for (const ScalarNode& n : e.body.nodes())
-        if (const auto c = axis_choice(e.body, n)) out[c->axis].push_back(c->cut);
+        if (const auto c = axis_choice(e.body, n))
+            for (const auto& [axis, cut] : c->cuts(e.extents)) out[axis].push_back(cut);
     for (std::vector<int64_t>& cuts : out) {
         std::sort(cuts.begin(), cuts.end());
         cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());

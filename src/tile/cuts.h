@@ -37,13 +37,14 @@ struct Needed {
     /// Per access and axis: the share of the axis that is read. Empty: all of it.
     std::vector<std::vector<double>> accesses;
 };
-/// `extents`: of the axes. `cuts`: points per axis, ascending. A Select between ranges of one axis (from a
-/// concatenation) evaluates one side in a subrange that lies on that side, and both sides elsewhere. Returns nothing
-/// where no Select depends on the index alone.
+/// `extents`: of the axes. `cuts`: points per axis, ascending. A Select by a linear condition on axes (from a
+/// concatenation, or a rotation of windows) evaluates one side in a box of subranges that lies on that side, and both
+/// sides elsewhere. Returns nothing where no Select depends on the index alone.
 std::optional<Needed> needed_between(const TensorExpr& e, const std::vector<int64_t>& extents,
                                      const std::vector<std::vector<int64_t>>& cuts);
-/// Returns the points at which the condition of some Select changes, per axis, ascending. With these cuts every Select
-/// between ranges of one axis is resolved at compile time.
+/// Returns the points at which the condition of some Select changes, per axis, ascending; of a condition on several
+/// axes, where it begins to hold for some and for all points of the others. With these cuts every Select between ranges
+/// of one axis is resolved at compile time.
 std::vector<std::vector<int64_t>> choice_cuts(const TensorExpr& e);
 
 /// Moves a cut inside the first or the last vector of an axis of `extent` points to the boundary of that vector.

@@ -172,6 +172,30 @@ TEST(Needed, is_one_operand_where_a_concatenation_is_cut_and_all_where_it_is_not
     EXPECT_FALSE(needed_between(expr_of(plain), {8}, {}).has_value());
 }
 
+/// Channels in blocks of 512: the condition is on two axes.
+TEST(Needed, is_one_operand_in_boxes_where_a_condition_on_two_axes_is_decided) {
+    const Program p = parse_program(R"(program concatenation {
+  input x: f32[768, 8]
+  input y: f32[256, 8]
+  z: f32[2, 512, 8] = [2, 512, 8] select(lt(index(512*i0 + i1 - 768), 0), @0, @1) where @0 = x[512*i0 + i1, i2] when 767 - 512*i0 - i1 >= 0 else 0, @1 = y[512*i0 + i1 - 768, i2] when 512*i0 + i1 - 768 >= 0 else 0
+  output z
+})");
+    const TensorExpr& e = expr_of(p);
+    const std::vector<std::vector<int64_t>> all = choice_cuts(e);
+    EXPECT_THAT(all, ElementsAre(ElementsAre(1), ElementsAre(256), IsEmpty()));
+    const auto share = [&](const std::vector<std::vector<int64_t>>& cuts, uint32_t slot) {
+        const Needed n = *needed_between(e, {2, 512, 8}, cuts);
+        double sum = 0;
+        for (const ScalarId id : e.body.nodes().ids())
+            if (e.body[id].op == ScalarOp::Access && e.body[id].slot == slot) sum += n.nodes[id.index()];
+        return sum;
+    };
+    EXPECT_NEAR(share(all, 0), 0.75, 1e-9);
+    EXPECT_NEAR(share(all, 1), 0.25, 1e-9);
+    EXPECT_NEAR(share({{1}, {}, {}}, 0), 1, 1e-9) << "the second block reads both";
+    EXPECT_NEAR(share({{1}, {}, {}}, 1), 0.5, 1e-9);
+}
+
 TEST(Cuts, are_not_made_for_conditions_on_data) {
     EXPECT_THAT(cuts("  input x: f32[8]\n  input at: i64[8]",
                      "f32[8] = [8] @1 where @0 = at[i0], @1 = x[@0] when @0 + i0 - 3 >= 0 else 0"),
