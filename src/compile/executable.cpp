@@ -126,7 +126,8 @@ void add_library_parts(ModelSources& sources) {
     const size_t called = sources.kernels.kernels().size();
     for (size_t k = 0; k < called; ++k) {
         const Program stages = sources.kernels.kernels()[k].stages;  // the set grows
-        if (auto parts = library_parts(stages, sources.target, sources.precision, cuda::library_takes, sources.kernels))
+        if (auto parts =
+                library_parts(stages, sources.target, sources.precision, cuda::library_refusal, sources.kernels))
             sources.parts.emplace(k, *std::move(parts));
     }
 }

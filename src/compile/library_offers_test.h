@@ -6,6 +6,7 @@
 
 #include "backend/cuda/library_offer.h"
 #include "compile/pipeline.h"
+#include "libraries/cut.h"
 #include "model/model_sources.h"
 #include "program/analysis/contraction.h"
 
@@ -16,7 +17,8 @@ struct LibraryOffers {
     int all = 0;
     int whole = 0;                       ///< of these, in kernels that cuBLASLt or cuDNN are offered as they are
     int parts = 0;                       ///< as parts of their kernels, with generated kernels for the rest
-    std::map<std::string, int> refused;  ///< the others, by the reason against the whole kernel
+    int graphs = 0;                      ///< products that cuDNN is offered as graphs with what follows
+    std::map<std::string, int> refused;  ///< the others, by the reason against the sum alone
 };
 
 inline int sums_of_products(const Program& stages) {
@@ -38,14 +40,18 @@ inline LibraryOffers count_offers(const CompiledModel& compiled) {
         const int sums = sums_of_products(stages);
         if (sums == 0) continue;
         out.all += sums;
-        const auto reason = cuda::library_refusal(stages);
+        out.graphs += cuda::is_product_graph(stages) ? 1 : 0;
+        if (!cuda::library_refusal(stages)) {
+            out.whole += sums;
+            continue;
+        }
         const auto found = of_kernels.find(call->kernel);
         const int parts = found == of_kernels.end() ? 0 : static_cast<int>(found->second.library_kernels());
-        if (!reason)
-            out.whole += sums;
-        else
-            out.parts += parts;
-        if (reason && parts < sums) out.refused[reason->reason] += sums - parts;
+        out.parts += parts;
+        if (parts == sums) continue;
+        const auto cut = cut_at_sums(stages, compiled.impl().sources->precision, cuda::library_refusal);
+        const auto* none = std::get_if<Refusal>(&cut);
+        out.refused[none != nullptr ? none->reason : std::get<KernelCut>(cut).refused.at(0).reason] += sums - parts;
     }
     return out;
 }

@@ -83,24 +83,30 @@ struct SumOfProducts {
     }
 };
 
-bool is_static(const TensorExpr& e) {
-    return std::all_of(e.extents.begin(), e.extents.end(), [](const Expr& x) { return x.is_constant(); }) &&
-           std::none_of(e.accesses.begin(), e.accesses.end(), [](const Access& a) { return uses_load(a.index); });
+/// Why a sum of products has no form of libraries; nothing where it may have one.
+std::optional<Refusal> refusal_of(const TensorExpr& e, const Contraction& c, const ContractionAxes& roles) {
+    if (std::any_of(e.extents.begin(), e.extents.end(), [](const Expr& x) { return !x.is_constant(); }))
+        return Refusal{"dynamic sizes"};
+    if (std::any_of(e.accesses.begin(), e.accesses.end(), [](const Access& a) { return uses_load(a.index); }))
+        return Refusal{"an index that is data"};
+    if (c.type != DType::F32) return Refusal{"products that are not f32"};
+    if (!roles.broadcast.empty()) return Refusal{"a result axis that neither operand uses"};
+    if (!roles.one_sided.empty()) return Refusal{"a reduction axis that only one operand uses"};
+    if (roles.sum.empty() || (roles.rows.empty() && roles.columns.empty()))
+        return Refusal{"a sum that uses no element twice"};
+    return std::nullopt;
 }
 
+/// Nothing for another expression than a sum of products of reads.
 std::optional<SumOfProducts> sum_of_products(const Primitive& p) {
     const TensorExpr* e = p.expr();
-    if (e == nullptr || !is_static(*e)) return std::nullopt;
-    const auto c = contraction(*e);
-    if (!c || c->type != DType::F32) return std::nullopt;
+    const auto c = e == nullptr ? std::nullopt : contraction(*e);
+    if (!c) return std::nullopt;
     for (const Contraction::Factor& f : c->factors)
         if (subtree(e->body, f.node).slots().empty()) return std::nullopt;
     ContractionAxes roles = axes(*e, *c);
     for (auto* list : {&roles.batch, &roles.rows, &roles.columns, &roles.broadcast, &roles.sum, &roles.one_sided})
         std::erase_if(*list, [&](size_t a) { return e->extents[a].is_constant(1); });
-    if (roles.sum.empty() || !roles.one_sided.empty() || !roles.broadcast.empty()) return std::nullopt;
-    // Squares and dot products have no operand that is used twice.
-    if (roles.rows.empty() && roles.columns.empty()) return std::nullopt;
     return SumOfProducts{p, *e, *c, std::move(roles)};
 }
 
@@ -131,18 +137,22 @@ enum class SumLayout : uint8_t { OfKernel, BatchFirst, RowsFirst };
 
 class Cutting {
   public:
-    Cutting(const Program& kernel, Precision precision, const TakesKernel& takes)
-        : kernel_(kernel), precision_(precision), takes_(takes) {}
+    Cutting(const Program& kernel, Precision precision, const LibraryRefusal& refusal)
+        : kernel_(kernel), precision_(precision), refusal_(refusal) {}
 
-    std::optional<KernelCut> run() {
+    std::variant<KernelCut, Refusal> run() {
         out_.stages = kernel_;
         out_.stages.primitives = {};
         for (const Primitive& p : kernel_.primitives) {
-            const auto sum = sum_of_products(p);
-            if (sum && cut(*sum)) continue;
+            if (const auto sum = sum_of_products(p)) {
+                auto refused = refusal_of(sum->e, sum->contraction, sum->roles);
+                if (!refused) refused = cut(*sum);
+                if (!refused) continue;
+                out_.refused.push_back(*std::move(refused));
+            }
             out_.stages.primitives.push_back(p);
         }
-        if (out_.sums.empty() || out_.stages.primitives.size() == 1) return std::nullopt;
+        if (out_.sums.empty()) return out_.refused.empty() ? Refusal{"no sum of products"} : out_.refused[0];
         return std::move(out_);
     }
 
@@ -152,9 +162,11 @@ class Cutting {
         bool of[2] = {false, false};
     };
 
-    /// Appends the sum, with what is in front and behind; false where no library takes it.
-    bool cut(const SumOfProducts& s) {
+    /// Appends the sum, with what is in front and behind; or returns why no library takes even the sum alone.
+    std::optional<Refusal> cut(const SumOfProducts& s) {
         constexpr Copies kCopies[] = {{{false, false}}, {{true, false}}, {{false, true}}, {{true, true}}};
+        reason_ = {"operands of types that no library has"};
+        reason_known_ = false;
         constexpr SumLayout kLayouts[] = {SumLayout::OfKernel, SumLayout::BatchFirst, SumLayout::RowsFirst};
         const std::vector<ScalarId> nodes = s.e.epilogue.empty() ? std::vector<ScalarId>{} : waists(s.e.epilogue);
         for (const Copies& copies : kCopies) {
@@ -170,16 +182,16 @@ class Cutting {
                     for (const bool narrow : {true, false})
                         if (auto found = attempt(s, copies, end, layout, narrow)) {
                             out_ = *std::move(found);
-                            return true;
+                            return std::nullopt;
                         }
         }
-        return false;
+        return reason_;
     }
 
     /// The stages so far with the sum, whose epilogue ends at node `end`; nothing where no library takes that.
     /// `narrow`: what leaves the sum has the type of the kernel's result.
     std::optional<KernelCut> attempt(const SumOfProducts& s, const Copies& copies, std::optional<ScalarId> end,
-                                     SumLayout layout, bool narrow) const {
+                                     SumLayout layout, bool narrow) {
         const Value& result = kernel_.values[s.primitive.outputs[0]];
         const bool whole = !end || *end == s.e.epilogue.root();
         if (narrow && !whole) return std::nullopt;
@@ -214,8 +226,12 @@ class Cutting {
         return taken(std::move(made));
     }
 
-    std::optional<KernelCut> taken(KernelCut made) const {
-        return takes_(alone(made.stages, made.sums.back())) ? std::optional(std::move(made)) : std::nullopt;
+    std::optional<KernelCut> taken(KernelCut made) {
+        auto refused = refusal_(alone(made.stages, made.sums.back()));
+        if (!refused) return made;
+        if (!reason_known_) reason_ = *std::move(refused);
+        reason_known_ = true;
+        return std::nullopt;
     }
 
     /// The sum of products of the operands, without an epilogue. Without accesses where they have no form of libraries.
@@ -229,8 +245,9 @@ class Cutting {
         if (!is_library_type(types[0]) || !is_library_type(types[1])) return e;
         DType type = types[0];
         if (types[0] != types[1]) {
-            const DType narrow = types[0] == DType::F32 ? types[1] : types[0];
-            type = narrow == type_of(precision_) ? narrow : DType::F32;
+            const DType rounded = type_of(precision_);  // f32 may be rounded to it, and no other type
+            const auto fits = [&](DType t) { return t == DType::F32 || t == rounded; };
+            type = fits(types[0]) && fits(types[1]) ? rounded : DType::F32;
         }
         std::vector<Access> accesses;
         for (size_t f = 0; f < 2; ++f) {
@@ -380,8 +397,10 @@ class Cutting {
 
     const Program& kernel_;
     const Precision precision_;
-    const TakesKernel& takes_;
+    const LibraryRefusal& refusal_;
     KernelCut out_;
+    Refusal reason_;             ///< the first against the sum alone
+    bool reason_known_ = false;  ///< of a library
 };
 
 }  // namespace
@@ -400,9 +419,10 @@ Program alone(const Program& stages, PrimitiveId primitive) {
     return out;
 }
 
-std::optional<KernelCut> cut_at_sums(const Program& stages, Precision precision, const TakesKernel& takes) {
-    if (takes(stages)) return std::nullopt;
-    return Cutting(stages, precision, takes).run();
+std::variant<KernelCut, Refusal> cut_at_sums(const Program& stages, Precision precision,
+                                             const LibraryRefusal& refusal) {
+    if (!refusal(stages)) return Refusal{"a library has the kernel as a whole"};
+    return Cutting(stages, precision, refusal).run();
 }
 
 }  // namespace tilewright

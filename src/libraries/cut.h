@@ -11,9 +11,10 @@
 
 #include <functional>
 #include <optional>
+#include <variant>
 #include <vector>
 
-#include "program/program.h"
+#include "libraries/operation.h"
 #include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
@@ -22,14 +23,15 @@ namespace tilewright {
 struct KernelCut {
     Program stages;                 ///< with the inputs and outputs of the kernel, and the same results
     std::vector<PrimitiveId> sums;  ///< those that libraries take, each by itself; ascending
+    std::vector<Refusal> refused;   ///< why they do not take the others, one for each
 };
 
-/// Whether a library computes the stages, one or several, as one of its kernels.
-using TakesKernel = std::function<bool(const Program& stages)>;
+/// Why no library computes the stages, one or several, as one of its kernels; nothing where one does.
+using LibraryRefusal = std::function<std::optional<Refusal>(const Program& stages)>;
 
-/// Cuts a kernel of static sizes. `precision`: the type to which f32 operands may be rounded; without it an operand of
-/// 16 bits beside one of f32 becomes f32. Nothing where `takes` has the kernel as a whole, or no sum of it.
-std::optional<KernelCut> cut_at_sums(const Program& stages, Precision precision, const TakesKernel& takes);
+/// Cuts a kernel. `precision`: the type to which f32 operands may be rounded; without it an operand of 16 bits beside
+/// one of f32 becomes f32. Refused where a library has the kernel as a whole, or none of its sums even alone.
+std::variant<KernelCut, Refusal> cut_at_sums(const Program& stages, Precision precision, const LibraryRefusal& refusal);
 
 /// One primitive as a kernel of its own. Inputs are in the order of their first use.
 Program alone(const Program& stages, PrimitiveId primitive);

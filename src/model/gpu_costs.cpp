@@ -143,7 +143,7 @@ void GpuCosts::find_known(const std::vector<TileProgram>& schedules, Request& re
     const auto silent = [](const std::string&, const std::string&) {};
     request.candidates = library_candidates(stages, precision_, libraries_, silent);
     if (!libraries_.libraries.empty())
-        request.parts = library_parts(stages, target_, precision_, cuda::library_takes, request.generated);
+        request.parts = library_parts(stages, target_, precision_, cuda::library_refusal, request.generated);
     if (request.parts) request.of_parts = part_candidates(*request.parts, precision_, libraries_, silent);
     std::string names, code;
     const auto add = [&](const std::string& name) { names += fmt::format("{}{}", names.empty() ? "" : "; ", name); };

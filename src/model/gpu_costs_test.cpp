@@ -40,7 +40,7 @@ struct Machine {
         schedules = gpu_product_schedules(stages, target, Precision::F32, most);
         all = schedules;
         all.push_back(gpu_schedule(stages, IndexVector<PrimitiveId, std::vector<size_t>>(1), target, Precision::F32));
-        library_parts(stages, target, Precision::F32, cuda::library_takes, parts);
+        library_parts(stages, target, Precision::F32, cuda::library_refusal, parts);
         all.insert(all.end(), parts.kernels().begin(), parts.kernels().end());
         for (const TileProgram& p : all)
             images.push_back(cuda::device_header() + "\n" + cuda::alone(cuda::generate(p, *target.gpu, "kernel")).text);

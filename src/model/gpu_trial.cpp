@@ -155,13 +155,13 @@ double GpuTrial::difference(const Work& one, const Work& other, const LibraryKer
                             Precision precision) const {
     double most = difference(one, other, precision);
     if (stages.primitives.size() == 1) {
-        const auto data = std::find_if(inputs.begin(), inputs.end(),
-                                       [](const Tensor& t) { return is_float(t.dtype()) && t.count() > 2; });
-        if (data == inputs.end()) return most;
-        Tensor odd = *data;
+        const auto* sum = kernel == nullptr ? nullptr : std::get_if<LibraryOperation>(kernel);
+        const size_t data = sum != nullptr ? sum->data.tensor : 0;  // the first one read
+        Tensor odd = inputs.at(data);
+        if (!is_float(odd.dtype()) || odd.count() < 3) return most;
         odd.set(odd.count() / 2, std::numeric_limits<double>::quiet_NaN());
         odd.set(odd.count() / 3, std::numeric_limits<double>::infinity());
-        return std::max(most, difference_with(odd, static_cast<size_t>(data - inputs.begin()), one, other, precision));
+        return std::max(most, difference_with(odd, data, one, other, precision));
     }
     // A row that its mask leaves nothing of has no numbers in it.
     const auto* a = kernel == nullptr ? nullptr : std::get_if<LibraryAttention>(kernel);
@@ -176,10 +176,17 @@ double GpuTrial::difference(const Work& one, const Work& other, const LibraryKer
 
 double GpuTrial::difference_with(const Tensor& t, size_t i, const Work& one, const Work& other,
                                  Precision precision) const {
+    const auto restore = [&] { gpu.to_device(tensors[i], inputs[i].data(), t.bytes()); };
     gpu.to_device(tensors[i], t.data(), t.bytes());
-    const double apart = difference(one, other, precision);
-    gpu.to_device(tensors[i], inputs[i].data(), t.bytes());
-    return apart;
+    try {
+        const double apart = difference(one, other, precision);
+        restore();
+        return apart;
+    } catch (const RuntimeError&) {  // other candidates may run
+        finish();
+        restore();
+        throw;
+    }
 }
 
 void* GpuTrial::allocate(int64_t bytes) {

@@ -97,9 +97,10 @@ size_t LibraryParts::library_kernels() const {
 }
 
 std::optional<LibraryParts> library_parts(const Program& stages, const Target& target, Precision precision,
-                                          const TakesKernel& takes, KernelSet& kernels) {
-    const auto cut = cut_at_sums(stages, precision, takes);
-    if (!cut) return std::nullopt;
+                                          const LibraryRefusal& refusal, KernelSet& kernels) {
+    const auto found = cut_at_sums(stages, precision, refusal);
+    const auto* cut = std::get_if<KernelCut>(&found);
+    if (cut == nullptr) return std::nullopt;
     return Parts(stages, *cut, target, precision, kernels).run();
 }
 

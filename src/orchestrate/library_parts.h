@@ -26,6 +26,6 @@ struct LibraryParts {
 /// The parts of a kernel for the GPU of `target`; nothing where libraries have it as a whole, or none of its sums.
 /// Generated parts are added to `kernels`.
 std::optional<LibraryParts> library_parts(const Program& stages, const Target& target, Precision precision,
-                                          const TakesKernel& takes, KernelSet& kernels);
+                                          const LibraryRefusal& refusal, KernelSet& kernels);
 
 }  // namespace tilewright

@@ -212,7 +212,8 @@ bool gains(const SplitKernel& split, const Schedules::Scheduled& whole, double m
 /// Whether libraries have the sum of the kernel: they split it themselves.
 bool is_for_libraries(const Program& stages, const Scheduling& how) {
     if (!how.gpu_libraries || stages.primitives.size() != 1) return false;
-    return cuda::library_takes(stages) || cut_at_sums(stages, how.precision, cuda::library_takes);
+    return !cuda::library_refusal(stages) ||
+           std::holds_alternative<KernelCut>(cut_at_sums(stages, how.precision, cuda::library_refusal));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "backend/cuda/library_offer.h"
 
+#include <algorithm>
+
 #include "backend/cuda/library_convolution.h"
+#include "backend/cuda/library_matmul.h"
 #include "backend/cuda/library_product.h"
 
 namespace tilewright::cuda {
@@ -20,6 +23,15 @@ std::optional<Refusal> library_refusal(const Program& stages) {
         if (!first) first = operation->convolution ? *no_convolution : *no_product;
     }
     return first;
+}
+
+bool is_product_graph(const Program& stages) {
+    const auto forms = library_kernels(stages);
+    const auto* all = std::get_if<std::vector<LibraryKernel>>(&forms);
+    return all != nullptr && std::any_of(all->begin(), all->end(), [](const LibraryKernel& form) {
+               const auto* operation = std::get_if<LibraryOperation>(&form);
+               return operation != nullptr && std::holds_alternative<LibraryMatmul>(library_matmul(*operation));
+           });
 }
 
 }  // namespace tilewright::cuda

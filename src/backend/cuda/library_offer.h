@@ -7,9 +7,11 @@
 
 namespace tilewright::cuda {
 
-/// Nothing where the stages have a form that cuBLASLt or cuDNN takes as one kernel, else why they have none. Whether
-/// the library has an algorithm or engine for the form is known where it is loaded.
+/// Nothing where the stages are a product as cuBLASLt has it, or a convolution or an attention as cuDNN has it, with
+/// the whole epilogue; else why not. Whether the library has an algorithm or engine for it is known where it is loaded.
 std::optional<Refusal> library_refusal(const Program& stages);
-inline bool library_takes(const Program& stages) { return !library_refusal(stages); }
+
+/// Whether the stages are a product that cuDNN is offered as a graph of the product and what follows.
+bool is_product_graph(const Program& stages);
 
 }  // namespace tilewright::cuda
