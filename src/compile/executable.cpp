@@ -9,6 +9,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "backend/cuda/library_offer.h"
 #include "base/error.h"
 #include "base/free_memory.h"
 #include "model/model_sources.h"
@@ -119,10 +120,25 @@ void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code)
         if (read.count(v) == 0) p.constants.erase(v);
 }
 
+namespace {
+
+void add_library_parts(ModelSources& sources) {
+    const size_t called = sources.kernels.kernels().size();
+    for (size_t k = 0; k < called; ++k) {
+        const Program stages = sources.kernels.kernels()[k].stages;  // the set grows
+        if (auto parts =
+                library_parts(stages, sources.target, sources.precision, cuda::library_refusal, sources.kernels))
+            sources.parts.emplace(k, *std::move(parts));
+    }
+}
+
+}  // namespace
+
 void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
     ModelSources& sources = *model.sources;
     sources.precision = options.precision;
     if (model.for_gpu) {
+        if (options.gpu_libraries) add_library_parts(sources);
         for (const TileProgram& t : sources.kernels.kernels())
             sources.gpu_kernels.push_back(
                 cuda::generate(t, *sources.target.gpu, fmt::format("kernel_{}", sources.gpu_kernels.size())));
@@ -184,7 +200,7 @@ std::shared_ptr<const CompiledModel> finished(std::unique_ptr<CompiledModel::Imp
     }
     stats.schedule_ms = model->plan.schedule_ms;
     stats.compile_ms = stats.plan_ms + stats.codegen_ms;
-    count_plan(model->plan, model->sources->kernels.kernels().size(), stats);
+    count_plan(model->plan, kernels_called(model->plan), stats);
     return_free_memory();
     return std::make_shared<CompiledModel>(std::move(model));
 }

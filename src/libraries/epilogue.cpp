@@ -13,12 +13,14 @@ namespace tilewright {
 
 namespace {
 
-double activate(Activation a, double x) {
+double activate(Activation a, double x, double most) {
     switch (a) {
         case Activation::None:
             return x;
         case Activation::Relu:
             return std::max(x, 0.0);
+        case Activation::ClippedRelu:
+            return std::clamp(x, 0.0, most);
         case Activation::Gelu:
             return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
         case Activation::GeluTanh:
@@ -35,8 +37,9 @@ double activate(Activation a, double x) {
     return x;
 }
 
-constexpr Activation kActivations[] = {Activation::None, Activation::Relu,    Activation::Gelu, Activation::GeluTanh,
-                                       Activation::Silu, Activation::Sigmoid, Activation::Tanh, Activation::HardSwish};
+constexpr Activation kActivations[] = {Activation::None,    Activation::Relu,     Activation::ClippedRelu,
+                                       Activation::Gelu,    Activation::GeluTanh, Activation::Silu,
+                                       Activation::Sigmoid, Activation::Tanh,     Activation::HardSwish};
 
 /// Returns why a node is not allowed in a library's epilogue. A function without comparisons and rounding is determined
 /// by its values at a dense set of points. Conversions are allowed only to the result's type, to which the library
@@ -107,16 +110,19 @@ class EpilogueFunction {
     std::vector<uint32_t> slots_;
 };
 
-/// Whether f is activation(scale * sum + all operands): compares values, most densely where activations bend.
-bool is_function(const EpilogueFunction& f, Activation activation, double scale) {
+constexpr double kFarthest = 40;  ///< argument at which functions are compared
+
+/// Whether f is activation(scale * sum + all operands): compares values, most densely where activations bend. `most`:
+/// of ClippedRelu.
+bool is_function(const EpilogueFunction& f, Activation activation, double scale, double most) {
     std::vector<double> read(f.slots().size());
     size_t step = 0;
-    double x = -40;
-    while (x <= 40) {
+    double x = -kFarthest;
+    while (x <= kFarthest) {
         for (int variant = 0; variant < 3; ++variant) {
             double argument = scale * x;
             for (double& r : read) argument += r = variant == 0 ? 0.0 : static_cast<double>(++step % 29) / 4 - 3.6;
-            const double expected = activate(activation, argument);
+            const double expected = activate(activation, argument, most);
             if (!(std::fabs(f(x, read) - expected) <= 2e-6 * (1 + std::fabs(expected)))) return false;
         }
         x += std::fabs(x) < 10 ? 0.0737 : 1.37;
@@ -132,10 +138,13 @@ std::variant<LibraryEpilogue, Refusal> library_epilogue(const ScalarBody& epilog
     const EpilogueFunction f(epilogue);
     const std::vector<double> none(f.slots().size(), 0.0);
     const double slope = f(1, none) - f(0, none);
+    const double most = f(2 * kFarthest, none);
+    const bool clips = most > 0 && most < kFarthest;
     for (const Activation a : kActivations)
         for (const double scale : {1.0, slope}) {
-            if (scale != 1 && a != Activation::None) continue;
-            if (is_function(f, a, scale)) return LibraryEpilogue{scale, a, f.slots()};
+            if ((scale != 1 && a != Activation::None) || (a == Activation::ClippedRelu && !clips)) continue;
+            if (is_function(f, a, scale, most))
+                return LibraryEpilogue{scale, a, a == Activation::ClippedRelu ? most : 0, f.slots()};
         }
     return Refusal{"its epilogue is not a sum followed by a NaN-propagating activation"};
 }

@@ -8,6 +8,7 @@ namespace tilewright {
 struct LibraryEpilogue {
     double scale = 1;
     Activation activation = Activation::None;
+    double most = 0;              ///< of ClippedRelu
     std::vector<uint32_t> added;  ///< slots
 };
 

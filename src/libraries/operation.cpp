@@ -40,6 +40,7 @@ class Recognition {
         op.convolution = convolution;
         op.scale = epilogue_.scale;
         op.activation = epilogue_.activation;
+        op.most = epilogue_.most;
         size_t data = 0, weights = 1;  // factors
         const auto slot = [&](size_t factor) { return *contraction_.factors[factor].slot; };
         if (slides(e_->accesses[slot(weights)])) std::swap(data, weights);

@@ -17,7 +17,7 @@ struct Refusal {
 };
 
 /// The function after sum * scale + operands. All of them propagate NaN.
-enum class Activation : uint8_t { None, Relu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, HardSwish };
+enum class Activation : uint8_t { None, Relu, ClippedRelu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, HardSwish };
 
 /// A tensor with the dimensions of the library operation.
 struct LibraryOperand {
@@ -45,6 +45,7 @@ struct LibraryOperation {
     double scale = 1;
     std::vector<LibraryOperand> added;  ///< dimensions of the result, or 1 (broadcast)
     Activation activation = Activation::None;
+    double most = 0;  ///< of ClippedRelu: min(max(x, 0), most)
 
     size_t spatial_dims() const { return strides.size(); }
     /// Whether `added[i]` has one contiguous element per column or channel.

@@ -65,7 +65,10 @@ TEST(LibraryOperation, KnowsActivationsByWhatTheyAre) {
     EXPECT_EQ(of("tanh(" + x + ")"), Activation::Tanh);
     EXPECT_THAT(reason_against(product_then(" then exp(acc)")), HasSubstr("activation"));
     EXPECT_THAT(reason_against(product_then(" then max(acc, 1.0)")), HasSubstr("activation"));
-    EXPECT_THAT(reason_against(product_then(" then min(max(acc, 0.0), 6.0)")), HasSubstr("activation"));
+    EXPECT_EQ(of("min(max(" + x + ", 0.0), 6.0)"), Activation::ClippedRelu);
+    EXPECT_EQ(of("max(min(" + x + ", 6.0), 0.0)"), Activation::ClippedRelu);
+    EXPECT_EQ(library_op_of(product_then(" then min(max(acc, 0.0), 2.5)")).most, 2.5);
+    EXPECT_THAT(reason_against(product_then(" then min(max(acc, -1.0), 1.0)")), HasSubstr("activation"));
     EXPECT_THAT(reason_against(product_then(" then max(mul(acc, 0.5), 0.0)")), HasSubstr("activation"));
     EXPECT_THAT(reason_against(product_then(" then mul(acc, @2)", "f32[64]")), HasSubstr("activation"));
     EXPECT_THAT(reason_against(product_then(" then sqrt(acc)")), HasSubstr("sqrt"));

@@ -6,10 +6,12 @@
 #include <map>
 #include <mutex>
 
+#include "backend/cuda/library_offer.h"
 #include "backend/cuda/machine_code.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "cost/gpu_target_file.h"
+#include "model/gpu_parts.h"
 #include "schedule/gpu/gpu_schedule.h"
 #include "tune/canonical.h"
 
@@ -81,7 +83,13 @@ struct GpuCosts::Request {
     };
     std::vector<New> schedules;                   ///< that are not known
     std::vector<GpuLibraryCandidate> candidates;  ///< the same of libraries
+    std::optional<LibraryParts> parts;            ///< of which libraries have some
+    std::optional<GpuPartCandidates> of_parts;    ///< for them
+    KernelSet generated;                          ///< the others
+    std::vector<cuda::KernelText> generated_texts;
     MeasurementKey library_key;
+
+    bool asks_libraries() const { return !candidates.empty() || of_parts; }
 };
 
 GpuCosts::GpuCosts(cuda::Gpu gpu, const Target& target, Precision precision, GpuLibraries libraries, GpuMeasuring how)
@@ -132,15 +140,28 @@ void GpuCosts::find_known(const std::vector<TileProgram>& schedules, Request& re
         }
     if (!request.libraries) return;
     const Program& stages = schedules[0].stages;
-    request.candidates = library_candidates(stages, precision_, libraries_, [](auto&, auto&) {});
-    std::string names;
-    for (const GpuLibraryCandidate& c : request.candidates)
-        names += fmt::format("{}{}", names.empty() ? "" : "; ", c.name);
-    request.library_key = key_of(stages, "the fastest of: " + names, "");
-    if (request.candidates.empty()) return;
+    const auto silent = [](const std::string&, const std::string&) {};
+    request.candidates = library_candidates(stages, precision_, libraries_, silent);
+    if (!libraries_.libraries.empty())
+        request.parts = library_parts(stages, target_, precision_, cuda::library_refusal, request.generated);
+    if (request.parts) request.of_parts = part_candidates(*request.parts, precision_, libraries_, silent);
+    std::string names, code;
+    const auto add = [&](const std::string& name) { names += fmt::format("{}{}", names.empty() ? "" : "; ", name); };
+    for (const GpuLibraryCandidate& c : request.candidates) add(c.name);
+    if (request.of_parts) {
+        for (const auto& all : *request.of_parts)
+            for (const GpuLibraryCandidate& c : all) add("part " + c.name);
+        for (const TileProgram& t : request.generated.kernels()) {
+            request.generated_texts.push_back(cuda::alone(cuda::generate(t, *target_.gpu, "kernel")));
+            code += request.generated_texts.back().text;
+        }
+    }
+    request.library_key = key_of(stages, "the fastest of: " + names, code);
+    if (!request.asks_libraries()) return;
     if (const auto known = memory_->find(request.library_key)) {
         request.library = *known;
         request.candidates.clear();
+        request.of_parts.reset();
     }
 }
 
@@ -149,7 +170,7 @@ std::vector<double> GpuCosts::run(const std::vector<TileProgram>& schedules, Req
     if (schedules.empty()) return out;
     const std::lock_guard lock(memory_->mutex);
     find_known(schedules, request, out);
-    request.remembered = request.schedules.empty() && request.candidates.empty();
+    request.remembered = request.schedules.empty() && !request.asks_libraries();
     if (request.remembered) return out;
     try {
         measure_new(schedules[0].stages, request);
@@ -166,15 +187,18 @@ void GpuCosts::measure_new(const Program& stages, Request& request) const {
     std::vector<cuda::KernelText> texts = {
         cuda::alone(cuda::generate(gpu_schedule(stages, no_rows, target_, Precision::F32), *target_.gpu, "kernel"))};
     for (const Request::New& n : request.schedules) texts.push_back(n.text);
+    const size_t first_part = texts.size();
+    if (request.of_parts) texts.insert(texts.end(), request.generated_texts.begin(), request.generated_texts.end());
     const std::vector<std::string> code =
         cuda::machine_code(texts, target_.gpu->capability(), *how_.cache, how_.compiler, how_.threads);
     GpuTrial trial(gpu_, stages);
     const auto time = libraries_.time ? libraries_.time : median_seconds;
     const auto reference = trial.launch(gpu_.load(code[0], texts[0]), texts[0]);
-    const auto measured = [&](const GpuTrial::Work& work, const LibraryKernel* kernel) -> std::pair<Verdict, double> {
+    const auto measured = [&](const GpuTrial::Work& work, bool library,
+                              const LibraryKernel* kernel) -> std::pair<Verdict, double> {
         try {
-            const double apart = kernel != nullptr ? trial.difference(reference, work, *kernel, precision_)
-                                                   : trial.difference(reference, work, precision_);
+            const double apart = library ? trial.difference(reference, work, kernel, precision_)
+                                         : trial.difference(reference, work, precision_);
             if (!(apart <= 1)) return {Verdict::wrong, -1};
             return {Verdict::measured, time(trial.stream, work)};
         } catch (const RuntimeError&) {  // it fails, or has no room
@@ -185,20 +209,31 @@ void GpuCosts::measure_new(const Program& stages, Request& request) const {
     for (size_t k = 0; k < request.schedules.size(); ++k) {
         const Request::New& n = request.schedules[k];
         if (memory_->find(n.key)) continue;  // two of one text
-        const auto [verdict, seconds] = measured(trial.launch(gpu_.load(code[k + 1], n.text), n.text), nullptr);
+        const auto [verdict, seconds] = measured(trial.launch(gpu_.load(code[k + 1], n.text), n.text), false, nullptr);
         memory_->keep(n.key, verdict, seconds);
     }
+    if (!request.asks_libraries()) return;
     Verdict all = Verdict::measured;
-    for (const GpuLibraryCandidate& c : request.candidates) {
+    const auto of_library = [&](const cuda::LibraryPlan& plan, const LibraryKernel* kernel) -> std::optional<double> {
         const auto run = [&] {
-            trial.reserve(c.plan->workspace_bytes());
-            c.plan->run(trial.stream, trial.tensors, trial.workspace.get());
+            trial.reserve(plan.workspace_bytes());
+            plan.run(trial.stream, trial.tensors, trial.workspace.get());
         };
-        const auto [verdict, seconds] = measured(run, &c.kernel);
+        const auto [verdict, seconds] = measured(run, true, kernel);
         if (verdict == Verdict::failed) all = verdict;
-        if (seconds >= 0 && (request.library < 0 || seconds < request.library)) request.library = seconds;
+        if (seconds < 0) return std::nullopt;
+        if (request.library < 0 || seconds < request.library) request.library = seconds;
+        return seconds;
+    };
+    for (const GpuLibraryCandidate& c : request.candidates) of_library(*c.plan, &c.kernel);
+    if (request.of_parts) {
+        std::vector<GpuGenerated> generated;
+        for (size_t k = first_part; k < texts.size(); ++k)
+            generated.push_back({gpu_.load(code[k], texts[k]), &texts[k]});
+        fastest_parts(
+            *request.parts, *request.of_parts, [&](size_t part) { return generated[part]; },
+            [&](const std::string&, const cuda::LibraryPlan& plan) { return of_library(plan, nullptr); });
     }
-    if (request.candidates.empty()) return;
     if (all == Verdict::measured && request.library < 0) all = Verdict::wrong;
     memory_->keep(request.library_key, all, request.library);
 }

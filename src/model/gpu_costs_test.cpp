@@ -8,10 +8,13 @@
 #include <cstring>
 #include <set>
 
+#include "backend/cuda/cublaslt.h"
 #include "backend/cuda/fake_gpu_test.h"
+#include "backend/cuda/library_offer.h"
 #include "backend/cuda/machine_code.h"
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
+#include "orchestrate/library_parts.h"
 #include "schedule/gpu/gpu_schedule.h"
 #include "schedule/scheduler.h"
 #include "tile/tile.h"
@@ -19,47 +22,61 @@
 namespace tilewright {
 namespace {
 
-Program product() {
+Program product(const std::string& rest) {
     return parse_program(R"(program product {
   input a: f32[64, 32]
   input b: f32[32, 64]
-  c: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  c: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1))" +
+                         rest + R"( where @0 = a[i0, i2], @1 = b[i2, i1]
   output c
 })");
 }
 
 /// A GPU with some schedules of one kernel, and the one that all are compared with. Schedule k takes k + 1 seconds.
 struct Machine {
-    explicit Machine(size_t most) {
+    /// `rest`: behind the product.
+    explicit Machine(size_t most, const std::string& rest = "") : stages(product(rest)) {
         target.gpu = a100();
         schedules = gpu_product_schedules(stages, target, Precision::F32, most);
         all = schedules;
         all.push_back(gpu_schedule(stages, IndexVector<PrimitiveId, std::vector<size_t>>(1), target, Precision::F32));
+        library_parts(stages, target, Precision::F32, cuda::library_refusal, parts);
+        all.insert(all.end(), parts.kernels().begin(), parts.kernels().end());
         for (const TileProgram& p : all)
             images.push_back(cuda::device_header() + "\n" + cuda::alone(cuda::generate(p, *target.gpu, "kernel")).text);
         machine.memory_bytes = 1 << 24;
-        machine.argument_count = [](const std::string&) { return size_t{3}; };
+        machine.argument_count = [this](const std::string& image) {
+            const TileProgram& kernel = all.at(number_of(image));
+            return kernel.stages.inputs.size() + kernel.stages.outputs.size();
+        };
         machine.run = [this](const std::string& image, const std::vector<uint64_t>& arguments, int64_t) {
-            last = static_cast<size_t>(std::find(images.begin(), images.end(), image) - images.begin());
+            last = number_of(image);
             const TileProgram& kernel = all.at(last);
             std::vector<Tensor> tensors;
-            for (size_t i = 0; i < 2; ++i) {
-                tensors.emplace_back(DType::F32, Shape{i == 0 ? 64 : 32, i == 0 ? 32 : 64});
-                std::memcpy(tensors[i].mutable_data(), machine.at(arguments[i], tensors[i].bytes()),
-                            tensors[i].bytes());
+            for (const ValueId v : kernel.stages.inputs) {
+                Tensor t(DType::F32, evaluate(kernel.stages.values[v].shape, Bindings{}));
+                std::memcpy(t.mutable_data(), machine.at(arguments[tensors.size()], t.bytes()), t.bytes());
+                tensors.push_back(std::move(t));
             }
             Tensor result = interpret(kernel, tensors, {})[0];
             if (last == wrong) result.set(5, result.get(5) + 1000);
-            std::memcpy(machine.at(arguments[2], result.bytes()), result.data(), result.bytes());
+            std::memcpy(machine.at(arguments[tensors.size()], result.bytes()), result.data(), result.bytes());
         };
+    }
+    size_t number_of(const std::string& image) const {
+        return static_cast<size_t>(std::find(images.begin(), images.end(), image) - images.begin());
     }
     GpuCosts costs(double seconds = 1e6) {
         GpuLibraries libraries;
+        if (library_seconds)
+            libraries.libraries.push_back(
+                std::make_shared<cuda::CublasLt>(cuda::Gpu(0, machine.driver()), machine.products()));
         libraries.time = [this](const cuda::Gpu::Stream& stream, const std::function<void()>& work) {
+            const int before = machine.library_products;
             work();
             stream.synchronize();
             ++timed;
-            return static_cast<double>(last + 1);
+            return machine.library_products > before ? *library_seconds : static_cast<double>(last + 1);
         };
         GpuMeasuring how;
         how.seconds = seconds;
@@ -69,7 +86,9 @@ struct Machine {
     }
 
     cuda::test::FakeGpu machine;
-    Program stages = product();
+    std::optional<double> library_seconds;  ///< of a product of cuBLASLt, with what runs behind it
+    Program stages;
+    KernelSet parts;
     Target target = current_target();
     std::vector<TileProgram> schedules, all;
     std::vector<std::string> images;
@@ -114,6 +133,29 @@ TEST(GpuCosts, are_recalled_from_the_tuning_database_for_the_same_device_and_dri
     std::set<std::string> devices;
     for (const Measurement& m : TuningDatabase(folder / "tuning.db").measurements()) devices.insert(m.key.target);
     EXPECT_EQ(devices.size(), 2u);
+}
+
+TEST(GpuCosts, of_a_kernel_are_those_of_its_parts_where_libraries_are_faster) {
+    const TemporaryFolder folder;
+    for (const double library : {0.25, 7.0}) {
+        const auto database = std::make_shared<TuningDatabase>(folder / fmt::format("{}.db", library));
+        for (const bool known : {false, true}) {
+            Machine m(1, " then tanh(acc)");
+            m.library_seconds = library;
+            m.database = database;
+            EXPECT_EQ(m.parts.kernels().size(), 1u);
+            const MeasuredKernel whole = m.costs().measure(m.schedules[0], {}).value();
+            EXPECT_EQ(whole.seconds, std::min(1.0, library));
+            EXPECT_EQ(whole.remembered, known);
+            EXPECT_EQ(m.machine.library_products > 0, !known);
+            EXPECT_EQ(m.machine.wrong, "");
+        }
+    }
+    // A part with other results is as slow as none.
+    Machine m(1, " then tanh(acc)");
+    m.library_seconds = 0.25;
+    m.wrong = m.all.size() - 1;
+    EXPECT_EQ(m.costs().measure(m.schedules[0], {}).value().seconds, 1);
 }
 
 TEST(GpuCosts, are_not_kept_of_kernels_that_could_not_run) {

@@ -36,9 +36,9 @@ class GpuModel {
     const std::shared_ptr<const CompiledModel>& model() const { return model_; }
     const cuda::Gpu& gpu() const { return gpu_; }
     const cuda::Gpu::Kernel& kernel(size_t k) const { return kernels_[k]; }
-    /// What runs in place of kernel k; null: itself.
+    /// What runs in place of kernel k, a library's kernel or parts of which libraries have some; null: itself.
     const cuda::LibraryPlan* library(size_t k) const { return libraries_[k].get(); }
-    /// Kernels that a library runs.
+    /// Kernels that a library runs, or parts of them.
     int library_kernels() const;
     /// What each library said of each kernel that it might have: what is faster, or why it is refused.
     const std::vector<std::string>& library_notes() const { return notes_; }

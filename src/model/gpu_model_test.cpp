@@ -27,9 +27,11 @@ using testing::HasSubstr;
 /// A GPU with the kernels of one model.
 class Machine {
   public:
-    explicit Machine(const Program& program, uint64_t memory = 1 << 24) {
+    /// `libraries`: kernels are compiled for a GPU with libraries, which may have parts of them.
+    explicit Machine(const Program& program, uint64_t memory = 1 << 24, bool libraries = false) {
         CompileOptions o;
         o.gpu = a100();
+        o.gpu_libraries = libraries;
         o.precision = Precision::F32;
         compiled_ = compile_program(program, o);
         for (size_t k = 0; k < compiled_->gpu_kernels().size(); ++k)
@@ -311,6 +313,115 @@ TEST(GpuSession, TakesALibrarysProductsWhereTheyAreFaster) {
     // Kernels of dynamic sizes are generated.
     Machine open(network());
     EXPECT_EQ(open.load_with_library(0.5)->library_kernels(), 0);
+}
+
+/// A product whose result is cut into heads behind a function that no library has, and a convolution whose result is
+/// turned behind such a one. The product's operand is the difference of two tensors.
+Program sums_with_rests() {
+    return parse_program(R"(program p {
+  input x: f32[33, 48]
+  input z: f32[48]
+  input w: f32[80, 48]
+  input b: f32[80]
+  input i: f32[1, 4, 9, 9]
+  input f: f32[8, 4, 3, 3]
+  y: f32[5, 33, 16] = [5, 33, 16] sum(i3 < 48) mul(sub(@0, @3), @1) then tanh(add(acc, @2)) where @0 = x[i1, i3], @1 = w[16*i0 + i2, i3], @2 = b[16*i0 + i2], @3 = z[i3]
+  c: f32[49, 8] = [8, 7, 7] -> [7*i1 + i2, i0] sum(i3 < 4, i4 < 3, i5 < 3) mul(@0, @1) then exp(mul(acc, 0.25)) where @0 = i[0, i3, i1 + i4, i2 + i5], @1 = f[i0, i3, i4, i5]
+  output y
+  output c
+})");
+}
+
+TEST(GpuSession, TakesALibrarysSumsWithGeneratedKernelsForTheRest) {
+    const Program program = sums_with_rests();
+    const std::vector<Tensor> inputs = random_inputs(program, 3), expected = interpret(program, inputs);
+    for (const double seconds : {0.5, 2.0}) {
+        Machine machine(program, 1 << 24, true);
+        {
+            const auto model = machine.load_with_library(seconds);
+            const bool faster = seconds < 1;
+            EXPECT_EQ(model->library_kernels(), faster ? 2 : 0);
+            EXPECT_THAT(model->library_notes(),
+                        testing::Contains(HasSubstr("cuBLASLt, algorithm 0, and 2 generated kernels: ")));
+            EXPECT_THAT(model->library_notes(),
+                        testing::Contains(HasSubstr("cuDNN, engine 1, and 1 generated kernel: ")));
+            Session session(model);
+            machine.gpu().launches = 0;
+            const int products = machine.gpu().library_products, graphs = machine.gpu().cudnn.graphs;
+            for (int k = 0; k < 4; ++k) EXPECT_LE(largest_difference(expected, session.run(inputs)), 1e-4);
+            EXPECT_EQ(machine.gpu().library_products - products, faster ? 4 : 0);
+            EXPECT_EQ(machine.gpu().cudnn.graphs - graphs, faster ? 4 : 0);
+            // The difference and what follows the product; what follows the convolution.
+            const int steps = static_cast<int>(machine.compiled().plan().steps.size());
+            EXPECT_EQ(machine.gpu().launches, 4 * (faster ? steps - 2 + 3 : steps));
+            EXPECT_GT(machine.gpu().graph_launches, 0);
+        }
+        EXPECT_EQ(machine.gpu().wrong, "");
+        EXPECT_EQ(machine.gpu().used, 0u);
+    }
+    // The model has as many kernels as its plan calls; the others are parts of those.
+    Machine machine(program, 1 << 24, true);
+    EXPECT_EQ(machine.compiled().stats().kernels, 2);
+    EXPECT_EQ(machine.compiled().kernels().size(), 5u);
+    EXPECT_EQ(machine.compiled().gpu_kernels().size(), 5u);
+    EXPECT_EQ(Machine(program).compiled().kernels().size(), 2u) << "without libraries";
+}
+
+/// Two sessions of one model have what lies between parts in memory of their own.
+TEST(GpuSession, HasRoomForWhatLiesBetweenParts) {
+    const Program program = sums_with_rests();
+    const std::vector<Tensor> inputs = random_inputs(program, 3), others = random_inputs(program, 4);
+    Machine machine(program, 1 << 24, true);
+    {
+        const auto model = machine.load_with_library(0.5);
+        Session one(model), other(model);
+        for (int k = 0; k < 3; ++k) {
+            EXPECT_LE(largest_difference(interpret(program, inputs), one.run(inputs)), 1e-4);
+            EXPECT_LE(largest_difference(interpret(program, others), other.run(others)), 1e-4);
+        }
+        const int64_t operand = 33 * 48 * 4, sums = 33 * 80 * 4, workspace = 1000;
+        EXPECT_GE(one.arena_bytes(), operand + sums + workspace);
+    }
+    EXPECT_EQ(machine.gpu().wrong, "");
+    // Too little memory to try them leaves the kernels that there are.
+    Machine small(program, 48'000, true);
+    const auto model = small.load_with_library(0.5);
+    EXPECT_EQ(model->library_kernels(), 1) << "the convolution";
+    EXPECT_THAT(model->library_notes(), testing::Contains(HasSubstr("out of memory")));
+}
+
+/// All kernels that libraries have, or have parts of, run so.
+TEST(GpuSession, AgreesWithTheInterpreterOnRandomProgramsWithLibraries) {
+    int libraries = 0;
+    for (uint64_t seed = 300; seed < 340; ++seed) {
+        const Program program = random_program(seed, 4 + static_cast<int>(seed % 8));
+        const std::vector<Tensor> inputs = random_inputs(program, seed), expected = interpret(program, inputs);
+        Machine machine(program, 1 << 24, true);
+        const auto model = machine.load_with_library(0.5);
+        libraries += model->library_kernels();
+        Session session(model);
+        for (int k = 0; k < 2; ++k)
+            EXPECT_LE(largest_difference(expected, session.run(inputs)), 2e-3) << "seed " << seed << "\n"
+                                                                               << print(program);
+        EXPECT_EQ(machine.gpu().wrong, "") << "seed " << seed;
+    }
+    EXPECT_GT(libraries, 5);
+}
+
+/// A relu that gives 0 for a NaN is not the model's.
+TEST(GpuSession, TakesNoLibraryKernelThatLosesNaN) {
+    for (const bool propagates : {true, false}) {
+        Machine machine(products());
+        machine.gpu().products_propagate_nan = propagates;
+        const auto model = machine.load_with_library(0.5);
+        const auto refused = testing::Contains(HasSubstr("cuBLASLt, algorithm 0: its results are others (inf times"));
+        if (propagates)
+            EXPECT_THAT(model->library_notes(), testing::Not(refused));
+        else
+            EXPECT_THAT(model->library_notes(), refused);
+        EXPECT_EQ(model->library_kernels(), 2) << "cuDNN has the product as well";
+        EXPECT_EQ(machine.gpu().wrong, "");
+    }
 }
 
 /// A library whose kernels run for no operation: one fails, one needs more memory than there is.

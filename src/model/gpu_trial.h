@@ -57,8 +57,9 @@ struct GpuTrial {
 
     /// How far the results of two ways are apart, as a multiple of what is allowed.
     double difference(const Work& one, const Work& other, Precision precision) const;
-    /// The same with masks that leave nothing of some rows, where the kernel is an attention.
-    double difference(const Work& one, const Work& other, const LibraryKernel& kernel, Precision precision) const;
+    /// The same where `other` is a library's, or has parts of it: of one sum also with an operand that has a NaN and an
+    /// infinity; of an attention with masks that leave nothing of some rows. `kernel`: null of parts.
+    double difference(const Work& one, const Work& other, const LibraryKernel* kernel, Precision precision) const;
 
     const cuda::Gpu& gpu;
     const Program& stages;
@@ -69,6 +70,8 @@ struct GpuTrial {
   private:
     void* allocate(int64_t bytes);
     void put(const Tensor& t);
+    /// The difference with another tensor as input i.
+    double difference_with(const Tensor& t, size_t i, const Work& one, const Work& other, Precision precision) const;
     std::vector<Tensor> results(const Work& way) const;
 
     std::vector<Tensor> inputs, nothing;

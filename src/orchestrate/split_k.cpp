@@ -6,9 +6,10 @@
 #include <set>
 #include <string>
 
+#include "backend/cuda/library_offer.h"
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
-#include "libraries/operation.h"
+#include "libraries/cut.h"
 #include "orchestrate/fuse.h"
 #include "orchestrate/fuse_rows.h"
 #include "schedule/chain/split.h"
@@ -208,6 +209,13 @@ bool gains(const SplitKernel& split, const Schedules::Scheduled& whole, double m
     return split.seconds <= (1 - margin) * schedules.seconds_of(whole);
 }
 
+/// Whether libraries have the sum of the kernel: they split it themselves.
+bool is_for_libraries(const Program& stages, const Scheduling& how) {
+    if (!how.gpu_libraries || stages.primitives.size() != 1) return false;
+    return !cuda::library_refusal(stages) ||
+           std::holds_alternative<KernelCut>(cut_at_sums(stages, how.precision, cuda::library_refusal));
+}
+
 }  // namespace
 
 std::optional<SplitKernel> split_kernel(const KernelBody& body, const Schedules::Scheduled& whole,
@@ -220,8 +228,7 @@ std::optional<SplitKernel> split_kernel(const KernelBody& body, const Schedules:
         return std::nullopt;
     const Workers workers = workers_of(whole.program, how);
     if (workers.busy >= workers.all) return std::nullopt;
-    // Libraries split sums inside of a kernel, which they are offered whole.
-    if (how.gpu_libraries && !std::holds_alternative<Refusal>(library_operations(body.stages))) return std::nullopt;
+    if (is_for_libraries(body.stages, how)) return std::nullopt;
     const auto most = static_cast<int64_t>(std::ceil(workers.all / workers.busy));
     std::optional<SplitKernel> out = split_into(most, body, schedules, workers.another);
     // The merge reads every part, so fewer parts than multiprocessors may be faster.

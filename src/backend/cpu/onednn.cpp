@@ -438,6 +438,7 @@ class OneDnnCall : public LibraryCall {
             if (i != bias_) f.check(f.append_operand(post_ops, kAdd, &added_[i]), "describe a primitive");
         switch (op_.activation) {
             case Activation::None:
+            case Activation::ClippedRelu:  // refused
                 break;
             case Activation::Relu:
                 function(kEltElu, 0);
@@ -543,6 +544,7 @@ std::string OneDnn::name() const { return call_->name; }
 std::optional<Refusal> onednn_refusal(const LibraryKernel& operation) {
     const auto* op = std::get_if<LibraryOperation>(&operation);
     if (op == nullptr) return Refusal{"an attention"};
+    if (op->activation == Activation::ClippedRelu) return Refusal{"a clipped relu"};
     std::vector<const LibraryOperand*> operands = {&op->data, &op->weights, &op->result};
     for (const LibraryOperand& o : op->added) operands.push_back(&o);
     for (const LibraryOperand* o : operands) {

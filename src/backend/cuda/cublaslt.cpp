@@ -95,7 +95,7 @@ struct CublasLt::Plan : LibraryPlan {
     std::shared_ptr<const Functions> call;
     LibraryProduct product;
     Precision precision = Precision::F32;
-    std::shared_ptr<void> a, b, d;  ///< descriptions of matrices
+    std::shared_ptr<void> a, b, c, d;  ///< descriptions of matrices
     Algorithm algorithm{};
     int64_t workspace_size = 0;
 
@@ -103,11 +103,13 @@ struct CublasLt::Plan : LibraryPlan {
     void run(const Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const override {
         call->gpu.enter();
         const std::shared_ptr<void> made = description(product.bias ? tensors.at(*product.bias) : nullptr);
-        const float alpha = 1, beta = 0;
+        const auto alpha = static_cast<float>(product.scale);
+        const float beta = product.added ? 1 : 0;
         void* out = first(product.result, tensors);
+        const void* added = product.added ? first(*product.added, tensors) : out;
         call->check(call->multiply(call->handle, made.get(), &alpha, first(product.right, tensors), a.get(),
-                                   first(product.left, tensors), b.get(), &beta, out, d.get(), out, d.get(), &algorithm,
-                                   workspace, static_cast<size_t>(workspace_size), stream.handle()),
+                                   first(product.left, tensors), b.get(), &beta, added, c.get(), out, d.get(),
+                                   &algorithm, workspace, static_cast<size_t>(workspace_size), stream.handle()),
                     "multiply");
     }
     /// Of the matrix's first element.
@@ -179,6 +181,7 @@ std::variant<std::vector<CublasLt::Candidate>, Refusal> CublasLt::candidates(con
     p.a = p.matrix(p.product.right, p.product.sum, p.product.columns);
     p.b = p.matrix(p.product.left, p.product.rows, p.product.sum);
     p.d = p.matrix(p.product.result, p.product.rows, p.product.columns);
+    p.c = p.product.added ? p.matrix(*p.product.added, p.product.rows, p.product.columns) : p.d;
     const auto aligned = reinterpret_cast<const void*>(uintptr_t{kTensorAlignment});
     const std::shared_ptr<void> description = p.description(aligned);
     void* made = nullptr;
@@ -193,7 +196,7 @@ std::variant<std::vector<CublasLt::Candidate>, Refusal> CublasLt::candidates(con
     std::vector<Found> found(most);
     int count = 0;
     call_->gpu.enter();
-    const int status = call_->choose(call_->handle, description.get(), p.a.get(), p.b.get(), p.d.get(), p.d.get(), made,
+    const int status = call_->choose(call_->handle, description.get(), p.a.get(), p.b.get(), p.c.get(), p.d.get(), made,
                                      static_cast<int>(most), found.data(), &count);
     found.resize(status == 0 ? static_cast<size_t>(std::max(0, count)) : 0);
     std::vector<Candidate> out;

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <mutex>
 
 #include "backend/cuda/library_convolution.h"
+#include "backend/cuda/library_matmul.h"
 #include "base/error.h"
 #include "base/shared_library.h"
 
@@ -33,7 +36,7 @@ struct Cudnn::Numbers {
         kDeviceProperties = 38,
     };
     // Their attributes:
-    enum : int { kPointwiseMode = 0, kPointwiseType = 1, kPointwiseAxis = 9 };
+    enum : int { kPointwiseMode = 0, kPointwiseType = 1, kPointwiseMost = 4, kPointwiseAxis = 9 };
     enum : int {
         kConvolutionType = 100,
         kConvolutionMode = 101,
@@ -83,6 +86,7 @@ struct Cudnn::Numbers {
         kOfBool = 2,
         kOfInt = 3,
         kOfFloat = 4,
+        kOfDouble = 5,
         kOfPointer = 6,
         kOfConvolutionMode = 7,
         kOfHeuristicsMode = 8,
@@ -105,6 +109,10 @@ struct Cudnn::Numbers {
         kExp = 13,
         kLog = 15,
         kRelu = 100,
+        kTanh = 101,
+        kSigmoid = 102,
+        kGelu = 104,
+        kSilu = 106,
         kGeluTanh = 107,
         kGreater = 302,
         kGreaterEqual = 303,
@@ -158,11 +166,15 @@ struct Cudnn::Functions : Numbers {
     std::string reason(int status) const {
         std::string out = status == 0 ? "" : fmt::format("status {}, {}", status, error_text(status));
         if (last_error == nullptr) return out;
-        char text[1024] = "";
-        last_error(text, sizeof text);
-        // Version 9 gives a line for each engine, and for each function that it came through.
-        std::string said = text;
-        if (const size_t at = said.find("Warning: "); at != std::string::npos) said.erase(0, at + 9);
+        std::string said(size_t{64} << 10, '\0');
+        last_error(said.data(), said.size());
+        said.resize(std::strlen(said.c_str()));
+        // Version 9 gives a line for each engine, and for each function that it came through. An engine that lacks
+        // something of the machine would take the graph.
+        constexpr std::string_view kWarning = "Warning: ";
+        size_t at = said.find(fmt::format("{}CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING", kWarning));
+        if (at == std::string::npos) at = said.find(kWarning);
+        if (at != std::string::npos) said.erase(0, at + kWarning.size());
         said = said.substr(0, said.find('\n'));
         return said.empty() ? out : fmt::format("{}{}{}", out, out.empty() ? "" : ": ", said);
     }
@@ -312,13 +324,14 @@ class Cudnn::Graph : private Numbers {
         call_->set(operation.get(), kForwardResult, result.descriptor);
         add(std::move(operation));
     }
-    /// `t`: of kSelect, where x is chosen instead of b. `axis`: of kIndex.
+    /// `t`: of kSelect, where x is chosen instead of b. `axis`: of kIndex. `most`: of kRelu, its largest value.
     void pointwise(int mode, const Tensor& x, const Tensor* b, const Tensor& y, const Tensor* t = nullptr,
-                   std::optional<int64_t> axis = std::nullopt) {
+                   std::optional<int64_t> axis = std::nullopt, std::optional<double> most = std::nullopt) {
         const Descriptor how = call_->descriptor(kPointwise);
         call_->set(how.get(), kPointwiseMode, kOfPointwiseMode, mode);
         call_->set(how.get(), kPointwiseType, kOfType, kF32);
         if (axis) call_->set(how.get(), kPointwiseAxis, *axis);
+        if (most) call_->set(how.get(), kPointwiseMost, kOfDouble, 1, &*most);
         call_->finish(how.get(), "describe a pointwise operation");
         made_.push_back(how);
         Descriptor operation = call_->descriptor(kPointwiseOperation);
@@ -353,24 +366,64 @@ class Cudnn::Graph : private Numbers {
         call_->set(operation.get(), kReductionOf, how);
         add(std::move(operation));
     }
-
-    /// result = activation(convolution + bias + residual): each step but the last gives what only the next one reads.
+    /// result = activation(conv(data, filter) + bias + residual).
     void convolve(const LibraryConvolution& c) {
         const Tensor data = tensor(c.data), filter = tensor(c.filter), result = tensor(c.result);
-        const int kind = c.activation == Activation::Relu       ? kRelu
-                         : c.activation == Activation::GeluTanh ? kGeluTanh
-                                                                : -1;
-        int left = (c.bias ? 1 : 0) + (c.residual ? 1 : 0) + (kind >= 0 ? 1 : 0);
+        std::vector<LibraryOperand> added;
+        for (const auto* operand : {&c.bias, &c.residual})
+            if (*operand) added.push_back(**operand);
+        const auto sum = [&](const Tensor& to) { convolve(c, data, filter, to); };
+        finish(sum, result, 1, added, c.activation, c.most);
+    }
+    /// result = activation(scale * data weights + operands).
+    void multiply(const LibraryMatmul& m) {
+        const Tensor data = tensor(m.data), weights = tensor(m.weights), result = tensor(m.result);
+        const auto sum = [&](const Tensor& to) { multiply(data, weights, to); };
+        finish(sum, result, m.scale, m.added, m.activation, m.most);
+    }
+    /// `sum`: writes the sum of products to a tensor; what follows writes to `result`.
+    void finish(const std::function<void(const Tensor&)>& sum, const Tensor& result, double scale,
+                const std::vector<LibraryOperand>& added, Activation activation, double most) {
+        const int kind = mode_of(activation);
+        size_t left = (scale == 1 ? 0 : 1) + added.size() + (kind >= 0 ? 1 : 0);
         const auto next = [&] { return left-- == 0 ? result : between(result.extents, result.strides); };
         Tensor x = next();
-        convolve(c, data, filter, x);
-        for (const auto* operand : {&c.bias, &c.residual})
-            if (*operand) {
-                const Tensor b = tensor(**operand), y = next();
-                pointwise(kAdd, x, &b, y);
-                x = y;
-            }
-        if (kind >= 0) pointwise(kind, x, nullptr, next());
+        sum(x);
+        if (scale != 1) {
+            const Tensor factor = value(scale, result.extents.size()), y = next();
+            pointwise(kMul, x, &factor, y);
+            x = y;
+        }
+        for (const LibraryOperand& operand : added) {
+            const Tensor b = tensor(operand), y = next();
+            pointwise(kAdd, x, &b, y);
+            x = y;
+        }
+        if (kind < 0) return;
+        const bool clips = activation == Activation::ClippedRelu;
+        pointwise(kind, x, nullptr, next(), nullptr, std::nullopt, clips ? std::optional(most) : std::nullopt);
+    }
+    /// Negative: none.
+    static int mode_of(Activation a) {
+        switch (a) {
+            case Activation::Relu:
+            case Activation::ClippedRelu:
+                return kRelu;
+            case Activation::Gelu:
+                return kGelu;
+            case Activation::GeluTanh:
+                return kGeluTanh;
+            case Activation::Silu:
+                return kSilu;
+            case Activation::Sigmoid:
+                return kSigmoid;
+            case Activation::Tanh:
+                return kTanh;
+            case Activation::None:
+            case Activation::HardSwish:  // refused
+                return -1;
+        }
+        return -1;
     }
 
     /// The scores where the conditions of an attention hold, its number of masks elsewhere.
@@ -612,9 +665,11 @@ size_t Cudnn::version() const { return call_->get_version(); }
 std::optional<Refusal> Cudnn::refusal(const LibraryKernel& operation) const {
     const auto* op = std::get_if<LibraryOperation>(&operation);
     if (op == nullptr) return std::nullopt;
-    auto convolution = library_convolution(*op);
-    auto* refusal = std::get_if<Refusal>(&convolution);
-    return refusal != nullptr ? std::optional(std::move(*refusal)) : std::nullopt;
+    const auto reason = [](auto form) {
+        auto* refusal = std::get_if<Refusal>(&form);
+        return refusal != nullptr ? std::optional(std::move(*refusal)) : std::nullopt;
+    };
+    return op->convolution ? reason(library_convolution(*op)) : reason(library_matmul(*op));
 }
 
 std::variant<std::vector<Cudnn::Candidate>, Refusal> Cudnn::candidates(const LibraryKernel& operation,
@@ -628,9 +683,12 @@ std::variant<std::vector<Cudnn::Candidate>, Refusal> Cudnn::candidates(const Lib
             graph.attend(*a);
             return graph.candidates(Precision::F16, most);
         }
-        const auto c = std::get<LibraryConvolution>(library_convolution(std::get<LibraryOperation>(operation)));
-        graph.convolve(c);
-        return graph.candidates(c.data.type == DType::F32 ? conditions.precision : Precision::F16, most);
+        const auto& op = std::get<LibraryOperation>(operation);
+        if (op.convolution)
+            graph.convolve(std::get<LibraryConvolution>(library_convolution(op)));
+        else
+            graph.multiply(std::get<LibraryMatmul>(library_matmul(op)));
+        return graph.candidates(op.data.type == DType::F32 ? conditions.precision : Precision::F16, most);
     } catch (const RuntimeError& e) {  // no such descriptors, or not of these values
         return Refusal{e.what()};
     }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "libraries/attention_programs_test.h"
 #include "program/random_program.h"
+#include "tile/library_products_test.h"
 
 namespace tilewright::cuda {
 namespace {
@@ -118,10 +119,44 @@ const std::vector<Convolution>& convolutions() {
         {"of three dimensions", "  input x: f32[1, 3, 5, 6, 7]\n  input w: f32[4, 3, 2, 3, 3]\n", "f32[1, 4, 4, 4, 5]",
          "[4, 4, 4, 5] -> [0, i0, i1, i2, i3] sum(i4 < 3, i5 < 2, i6 < 3, i7 < 3) mul(@0, @1) where @0 = x[0, i4, i1 + "
          "i5, i2 + i6, i3 + i7], @1 = w[i0, i4, i5, i6, i7]"},
+        {"clipped", "  input x: f16[2, 8, 6, 7]\n  input w: f16[8, 8, 3, 3]\n  input b: f32[8]\n", "f16[2, 8, 4, 5]",
+         "[2, 8, 4, 5] sum(i4 < 8, i5 < 3, i6 < 3) mul(@0, @1) then min(max(add(acc, @2), 0.0), 6.0) where @0 = x[i0, "
+         "i4, i2 + i5, i3 + i6], @1 = w[i1, i4, i5, i6], @2 = b[i1]"},
         {"one point, strided", "  input x: f32[2, 5, 8, 8]\n  input w: f32[6, 5, 1, 1]\n", "f32[2, 6, 4, 4]",
          "[2, 6, 4, 4] sum(i4 < 5) mul(@0, @1) where @0 = x[i0, i4, 2*i2, 2*i3], @1 = w[i1, i4, 0, 0]"},
     };
     return all;
+}
+
+struct Products {
+    std::string name, text;
+};
+/// Products with epilogues that cuBLASLt has not.
+std::vector<Products> products() {
+    const std::string sum = "add(acc, @2)";
+    return {
+        {"clipped", tilewright::test::product_then(" then min(max(" + sum + ", 0.0), 6.0)", "f32[64]", "i1", "f16")},
+        {"gelu by erf, bf16", tilewright::test::product_then(" then mul(mul(" + sum + ", 0.5), add(erf(mul(" + sum +
+                                                                 ", 0.7071067811865475)), 1.0))",
+                                                             "f32[64]", "i1", "bf16")},
+        {"silu, of a scaled product",
+         tilewright::test::product_then(" then div(mul(acc, 1.0), add(exp(neg(acc)), 1.0))", "", "", "f32")},
+        {"scaled, by rows", tilewright::test::product_then(" then add(mul(acc, 0.25), @2)", "f16[48]", "i0", "f16")},
+        {"tanh behind a residual",
+         tilewright::test::product_then(" then tanh(add(@2, acc))", "f16[48, 64]", "i0, i1", "f16")},
+        {"cut into heads, with a bias", R"(program p {
+  input a: f16[20, 32]
+  input b: f16[48, 32]
+  input c: f32[48]
+  y: f16[3, 20, 16] = [3, 20, 16] sum(i3 < 32) mul(@0, @1) then add(acc, @2) where @0 = a[i1, i3], @1 = b[16*i0 + i2, i3], @2 = c[16*i0 + i2]
+  output y
+})"},
+        {"a batch of transposed operands", R"(program p {
+  input q: f16[40, 8, 16]
+  input k: f16[8, 48, 16]
+  c: f32[8, 40, 48] = [8, 40, 48] sum(i3 < 16) mul(@0, @1) then max(acc, 0.0) where @0 = q[i1, i0, i3], @1 = k[i0, i2, i3]
+  output c
+})"}};
 }
 
 /// `masked`: what the scaled products become, of which @2 is the mask.
@@ -213,6 +248,19 @@ TEST(Cudnn, ComputesConvolutions) {
     EXPECT_FALSE(device.cudnn.has_descriptors());
 }
 
+TEST(Cudnn, ComputesProducts) {
+    test::FakeGpu device;
+    const Gpu gpu(0, device.driver());
+    {
+        const Cudnn library(gpu, device.graphs_library());
+        for (const Products& p : products()) {
+            SCOPED_TRACE(p.name);
+            expect_same(stages_only(p.text), library, device, gpu, 5e-2);
+        }
+    }
+    EXPECT_FALSE(device.cudnn.has_descriptors());
+}
+
 TEST(Cudnn, ComputesAttentions) {
     test::FakeGpu device;
     const Gpu gpu(0, device.driver());
@@ -269,8 +317,8 @@ TEST(Cudnn, LeavesOthersAlone) {
     const Gpu gpu(0, device.driver());
     const Cudnn library(gpu, device.graphs_library());
     std::string why;
-    EXPECT_FALSE(plan_of(library, LibraryOperation{}, why));
-    EXPECT_THAT(why, HasSubstr("cuBLASLt's"));
+    EXPECT_FALSE(plan_of(library, forms(parse_program(tilewright::test::scores_of_heads("f16"))).front(), why));
+    EXPECT_THAT(why, HasSubstr("batches of several dimensions"));
     const CublasLt products(gpu, device.products());
     EXPECT_FALSE(plan_of(products, LibraryAttention{}, why));
     EXPECT_THAT(why, HasSubstr("it multiplies matrices"));
@@ -305,9 +353,9 @@ TEST(Cudnn, ItselfTakesTheGraphs) {
     } catch (const RuntimeError& e) {
         GTEST_SKIP() << e.what();
     }
-    // Convolutions become plans without a GPU. Attentions, and what follows a convolution other than a bias and relu,
-    // are compiled when they are planned, which needs the driver: the library supports the graphs, and lacks the driver
-    // alone.
+    // Convolutions become plans without a GPU. Attentions, products, and what follows a convolution other than a bias
+    // and relu, are compiled when they are planned, which needs the driver: the library supports the graphs, and lacks
+    // the driver alone.
     const auto is_known = [&](const std::string& name, const LibraryKernel& kernel, bool precompiled) {
         std::string why;
         const auto plan = plan_of(*library, kernel, why);
@@ -321,8 +369,11 @@ TEST(Cudnn, ItselfTakesTheGraphs) {
     for (const Convolution& c : convolutions()) {
         const LibraryOperation kernel = operation(c);
         if (kernel.activation == Activation::GeluTanh) continue;  // groups have none but relu
-        is_known(c.name, kernel, kernel.added.size() < 2);
+        const bool relu = kernel.activation == Activation::None || kernel.activation == Activation::Relu;
+        is_known(c.name, kernel, relu && kernel.added.size() < 2);
     }
+    for (const Products& p : products())
+        for (const LibraryKernel& kernel : forms(parse_program(p.text))) is_known(p.name, kernel, false);
     for (const Attentions& a : attentions())
         for (const LibraryKernel& kernel : forms(parse_program(a.text))) is_known(a.name, kernel, false);
     // A graph that it does not support is refused with its reason.

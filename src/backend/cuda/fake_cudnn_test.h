@@ -170,7 +170,17 @@ class FakeCudnn {
         kReduction = 21,
         kReductionOperation = 22,
     };
-    enum : int { kHandle = 0, kType = 1, kBool = 2, kInt = 3, kFloat = 4, kPointer = 6, kMode = 7, kDescriptor = 15 };
+    enum : int {
+        kHandle = 0,
+        kType = 1,
+        kBool = 2,
+        kInt = 3,
+        kFloat = 4,
+        kDouble = 5,
+        kPointer = 6,
+        kMode = 7,
+        kDescriptor = 15
+    };
     struct Known {
         int type = 0;
         bool needed = true;
@@ -184,7 +194,7 @@ class FakeCudnn {
 
     static const std::map<int, std::map<int, Known>>& known() {
         static const std::map<int, std::map<int, Known>> all = {
-            {kPointwise, {{0, {14}}, {1, {kType}}, {9, {kInt, false}}}},
+            {kPointwise, {{0, {14}}, {1, {kType}}, {4, {kDouble, false}}, {9, {kInt, false}}}},
             {kConvolution,
              {{100, {kType}},
               {101, {kMode}},
@@ -229,7 +239,9 @@ class FakeCudnn {
         return all;
     }
     static int64_t size_of(int type) {
-        return type == kBool ? 1 : type == kHandle || type == kInt || type == kPointer || type == kDescriptor ? 8 : 4;
+        return type == kBool                                                                                   ? 1
+               : type == kHandle || type == kInt || type == kPointer || type == kDescriptor || type == kDouble ? 8
+                                                                                                               : 4;
     }
     int refuse(int status, const std::string& what) {
         wrong = what;
@@ -323,6 +335,7 @@ class FakeCudnn {
                        "booleans select, and nothing else");
                 demand((number(part(d, 753), 901) == 11) == compares, "comparisons give booleans, and nothing else");
                 demand(has(part(d, 750), 9) == (mode == 501), "indices have an axis");
+                demand(!has(part(d, 750), 4) || mode == 100, "relu alone is clipped");
                 for (const int operand : {752, 758}) {
                     if (!has(d, operand)) continue;
                     const auto b = extents(part(d, operand));
@@ -335,9 +348,11 @@ class FakeCudnn {
             case kMatmulOperation: {
                 const auto a = extents(part(d, 1520)), b = extents(part(d, 1521)), c = extents(part(d, 1522));
                 const size_t n = a.size();
-                demand(n == 4 && b.size() == n && c.size() == n, "ranks of a product");
+                demand((n == 3 || n == 4) && b.size() == n && c.size() == n, "ranks of a product");
                 demand(a[n - 2] == c[n - 2] && a[n - 1] == b[n - 2] && b[n - 1] == c[n - 1], "extents of a product");
-                for (size_t k = 0; k + 2 < n; ++k) demand(a[k] == c[k] && c[k] % b[k] == 0, "batches of a product");
+                for (size_t k = 0; k + 2 < n; ++k)
+                    demand((a[k] == c[k] || a[k] == 1) && c[k] % b[k] == 0 && (n == 4 || b[k] == c[k] || b[k] == 1),
+                           "batches of a product");
                 break;
             }
             case kReductionOperation: {
@@ -468,6 +483,14 @@ class FakeCudnn {
                 return std::log(x);
             case 100:
                 return x < 0 ? 0 : x;
+            case 101:
+                return std::tanh(x);
+            case 102:
+                return 1 / (1 + std::exp(-x));
+            case 104:
+                return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+            case 106:
+                return x / (1 + std::exp(-x));
             case 107:
                 return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
             default:
@@ -485,6 +508,8 @@ class FakeCudnn {
         std::vector<double> out;
         if (o.kind == kPointwiseOperation) {
             const int mode = number(part(o, 750), 0);
+            double most = std::numeric_limits<double>::infinity();
+            if (has(part(o, 750), 4)) std::memcpy(&most, part(o, 750).attributes.at(4).bytes.data(), sizeof most);
             const auto b = has(o, 752) ? extents(part(o, 752)) : x, t = has(o, 758) ? extents(part(o, 758)) : x;
             each(y, [&](const auto& i) {
                 if (mode == 501)
@@ -492,15 +517,17 @@ class FakeCudnn {
                 else
                     out.push_back(pointwise(mode, in[0][packed(x, i)], in.size() > 1 ? in[1][packed(b, i)] : 0,
                                             in.size() > 2 ? in[2][packed(t, i)] : 0));
+                if (out.back() > most) out.back() = most;
             });
         } else if (o.kind == kMatmulOperation) {
             const auto b = extents(part(o, 1521));
             each(y, [&](const auto& i) {
                 double sum = 0;
                 auto of_a = i, of_b = i;
-                if (b[1] != 1) of_b[1] /= y[1] / b[1];  // heads that share a matrix follow each other
-                for (int64_t k = 0; k < x[3]; ++k) {
-                    of_a[3] = of_b[2] = k;
+                const size_t n = y.size();
+                if (n == 4 && b[1] != 1) of_b[1] /= y[1] / b[1];  // heads that share a matrix follow each other
+                for (int64_t k = 0; k < x[n - 1]; ++k) {
+                    of_a[n - 1] = of_b[n - 2] = k;
                     sum += in[0][packed(x, of_a)] * in[1][packed(b, of_b)];
                 }
                 out.push_back(sum);

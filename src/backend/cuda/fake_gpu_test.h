@@ -49,9 +49,10 @@ class FakeGpu {
         std::vector<unsigned> box;
         int swizzle = 0;
     };
-    std::vector<Map> maps;     ///< of tensors, made for TMA
-    bool has_maps = true;      ///< its driver supports them
-    int library_products = 0;  ///< that cuBLASLt has computed
+    std::vector<Map> maps;               ///< of tensors, made for TMA
+    bool has_maps = true;                ///< its driver supports them
+    int library_products = 0;            ///< that cuBLASLt has computed
+    bool products_propagate_nan = true;  ///< its relu of a NaN is one
     FakeCudnn cudnn;
     int streams = 0, modules = 0, contexts = 0;  ///< that are there
     std::string wrong;                           ///< the first thing that must not be
@@ -66,7 +67,7 @@ class FakeGpu {
     SharedLibrary driver() const {
         return {"CUDA driver", [](const std::string& name) { return function(name); }};
     }
-    /// cuBLASLt, of products of f32, as its manual has them: matrices by columns.
+    /// cuBLASLt, as its manual has it: matrices by columns.
     SharedLibrary products() const {
         return {"cuBLASLt", [](const std::string& name) { return function(name); }};
     }
@@ -382,26 +383,32 @@ class FakeGpu {
             int reserved[4];
         };
         add("cublasLtMatmulAlgoGetHeuristic",
-            [](void*, void*, void* a, void*, void*, void*, void*, int, Found* found, int* count) {
+            [](void*, void* product, void* a, void* b, void* c, void* d, void*, int, Found* found, int* count) {
+                const auto type = [](void* m) { return static_cast<Matrix*>(m)->type; };
                 *found = {};
                 found->workspace = 1000;
-                *count = static_cast<Matrix*>(a)->type == 0 ? 1 : 0;
-                return *count == 1 ? 0 : 15;
+                const bool known = type(a) == type(b) && type(c) == type(d) && (type(d) == 0 || type(d) == type(a)) &&
+                                   (static_cast<Product*>(product)->epilogue & 32) == 0;
+                *count = known ? 1 : 0;
+                return known ? 0 : 15;
             });
         add("cublasLtMatmul", [](void*, void* product, const float* alpha, Address a, void* a_matrix, Address b,
-                                 void* b_matrix, const float*, Address, void*, Address d, void* d_matrix, const void*,
-                                 Address workspace, size_t workspace_bytes, void* stream) {
+                                 void* b_matrix, const float* beta, Address c, void* c_matrix, Address d,
+                                 void* d_matrix, const void*, Address workspace, size_t workspace_bytes, void* stream) {
             const Product p = *static_cast<Product*>(product);
-            const Matrix x = *static_cast<Matrix*>(a_matrix), y = *static_cast<Matrix*>(b_matrix),
-                         z = *static_cast<Matrix*>(d_matrix);
-            const float scale = *alpha;
+            const auto matrix = [](void* m) { return *static_cast<Matrix*>(m); };
+            const Operands o{p,
+                             *alpha,
+                             *beta,
+                             {a, b, c, d},
+                             {matrix(a_matrix), matrix(b_matrix), matrix(c_matrix), matrix(d_matrix)}};
             return locked([&](auto& g) {
-                for (const Address address : {a, b, d, p.bias, workspace})
+                for (const Address address : {a, b, c, d, p.bias, workspace})
                     if (!g.aligned(address, g.matrices_aligned))
                         return g.complain("a matrix that is not aligned as it was tried");
                 g.ask(stream, [=](FakeGpu& gpu) {
                     gpu.at(workspace, workspace_bytes);
-                    gpu.multiply(p, scale, a, x, b, y, d, z);
+                    gpu.multiply(o);
                 });
                 return static_cast<int>(kFine);
             });
@@ -440,32 +447,56 @@ class FakeGpu {
             });
         });
     }
-    void multiply(const Product& p, float scale, Address a, const Matrix& x, Address b, const Matrix& y, Address d,
-                  const Matrix& z) {
+    /// d = epilogue(alpha a b + beta c + bias).
+    struct Operands {
+        Product product;
+        float alpha = 1, beta = 0;
+        Address at[4];
+        Matrix matrices[4];
+    };
+    static int64_t size_of(const Matrix& m) { return m.type == 0 ? 4 : 2; }
+    /// Where the element is.
+    void* element(const Operands& o, int k, bool turned, int64_t batch, uint64_t row, uint64_t column) {
+        const Matrix& m = o.matrices[k];
+        if (turned) std::swap(row, column);
+        if (row >= m.rows || column >= m.columns) throw std::runtime_error("a product reaches out of its matrix");
+        const int64_t i = batch * m.offset + static_cast<int64_t>(column) * m.stride + static_cast<int64_t>(row);
+        return at(o.at[k] + static_cast<Address>(i * size_of(m)), static_cast<size_t>(size_of(m)));
+    }
+    static double number(const void* p, int type) {
+        float f = 0;
+        uint16_t h = 0;
+        std::memcpy(type == 0 ? static_cast<void*>(&f) : &h, p, type == 0 ? 4 : 2);
+        return static_cast<double>(type == 0 ? f : type == 2 ? half_to_float(h) : bfloat16_to_float(h));
+    }
+    static void put(void* p, int type, double v) {
+        const auto f = static_cast<float>(v);
+        const uint16_t h = type == 2 ? float_to_half(f) : float_to_bfloat16(f);
+        std::memcpy(p, type == 0 ? static_cast<const void*>(&f) : &h, type == 0 ? 4 : 2);
+    }
+    void multiply(const Operands& o) {
         ++library_products;
-        const auto element = [&](Address from, const Matrix& m, bool turned, int64_t batch, uint64_t row,
-                                 uint64_t column) -> float& {
-            if (turned) std::swap(row, column);
-            if (row >= m.rows || column >= m.columns) throw std::runtime_error("a product reaches out of its matrix");
-            const int64_t i = batch * m.offset + static_cast<int64_t>(column) * m.stride + static_cast<int64_t>(row);
-            return *static_cast<float*>(at(from + static_cast<Address>(i) * sizeof(float), sizeof(float)));
-        };
+        const Product& p = o.product;
+        const Matrix &x = o.matrices[0], &z = o.matrices[3];
         const uint64_t sum = p.turn_a != 0 ? x.rows : x.columns;
+        const auto read = [&](int k, bool turned, int64_t batch, uint64_t row, uint64_t column) {
+            return number(element(o, k, turned, batch, row, column), o.matrices[k].type);
+        };
         for (int64_t batch = 0; batch < z.count; ++batch)
             for (uint64_t row = 0; row < z.rows; ++row)
                 for (uint64_t column = 0; column < z.columns; ++column) {
                     double total = 0;
                     for (uint64_t k = 0; k < sum; ++k)
-                        total += static_cast<double>(element(a, x, p.turn_a != 0, batch, row, k)) *
-                                 static_cast<double>(element(b, y, p.turn_b != 0, batch, k, column));
-                    total *= static_cast<double>(scale);
-                    if ((p.epilogue & 4) != 0)
-                        total +=
-                            static_cast<double>(*static_cast<float*>(at(p.bias + row * sizeof(float), sizeof(float))));
-                    if ((p.epilogue & 2) != 0) total = std::max(total, 0.0);
-                    element(d, z, false, batch, row, column) = static_cast<float>(total);
+                        total += read(0, p.turn_a != 0, batch, row, k) * read(1, p.turn_b != 0, batch, k, column);
+                    total *= static_cast<double>(o.alpha);
+                    if (o.beta != 0) total += static_cast<double>(o.beta) * read(2, false, batch, row, column);
+                    const auto size = static_cast<size_t>(size_of(z));
+                    if ((p.epilogue & 4) != 0) total += number(at(p.bias + row * size, size), z.type);
+                    if ((p.epilogue & 2) != 0) total = relu(total);
+                    put(element(o, 3, false, batch, row, column), z.type, total);
                 }
     }
+    double relu(double x) const { return products_propagate_nan ? (x < 0 ? 0 : x) : (x > 0 ? x : 0); }
     // NOLINTEND(readability-identifier-naming)
 
     int allocate(Address* m, size_t n) {

@@ -33,12 +33,13 @@ std::optional<LibraryOperand> without_groups(LibraryOperand o) {
 
 }  // namespace
 
+bool cudnn_has(Activation activation) { return activation != Activation::HardSwish; }
+
 std::variant<LibraryConvolution, Refusal> library_convolution(const LibraryOperation& op) {
     if (!op.convolution) return Refusal{"a product of matrices is cuBLASLt's"};
     if (op.weights.is_constant()) return Refusal{"constants without strides"};
     if (op.scale != 1) return Refusal{"a scaled convolution"};
-    if (op.activation != Activation::None && op.activation != Activation::Relu && op.activation != Activation::GeluTanh)
-        return Refusal{"an activation other than relu and gelu by tanh"};
+    if (!cudnn_has(op.activation)) return Refusal{"an activation that the library has not"};
     const auto filter = without_groups(op.weights);
     if (!filter) return Refusal{"the channels of a group are not contiguous"};
     if (op.data.type != op.weights.type) return Refusal{"operands of different types"};
@@ -63,6 +64,7 @@ std::variant<LibraryConvolution, Refusal> library_convolution(const LibraryOpera
         to = op.added[i];
     }
     c.activation = op.activation;
+    c.most = op.most;
     const bool channels_last = c.data.dims[1] > 1 && c.data.strides[1] == 1;
     for (LibraryOperand* o :
          {&c.data, &c.filter, &c.result, c.bias ? &*c.bias : nullptr, c.residual ? &*c.residual : nullptr})

@@ -15,8 +15,12 @@ struct LibraryConvolution {
     std::optional<LibraryOperand> bias;                      ///< [1, filters, 1...]
     std::optional<LibraryOperand> residual;                  ///< of the result's dimensions and strides
     Activation activation = Activation::None;
+    double most = 0;  ///< of ClippedRelu
 };
 
 std::variant<LibraryConvolution, Refusal> library_convolution(const LibraryOperation& operation);
+
+/// Whether cuDNN has the activation.
+bool cudnn_has(Activation activation);
 
 }  // namespace tilewright::cuda

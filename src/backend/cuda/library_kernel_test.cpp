@@ -54,9 +54,33 @@ TEST(LibraryProduct, IsAProductWithItsEpilogue) {
     EXPECT_EQ(gelu->bias, 2u);
 }
 
+TEST(LibraryProduct, AddsAMatrixToTheScaledProduct) {
+    const auto scaled = of(product_then(" then mul(acc, 0.5)"));
+    ASSERT_TRUE(scaled);
+    EXPECT_EQ(scaled->scale, 0.5);
+    EXPECT_FALSE(scaled->added);
+    const auto residual = of(R"(program p {
+  input a: f16[48, 32]
+  input b: f16[32, 64]
+  input c: f16[64]
+  input d: f16[48, 80]
+  y: f16[48, 64] = [48, 64] sum(i2 < 32) mul(@0, @1) then max(add(@3, add(mul(acc, 1.0), @2)), 0.0) where @0 = a[i0, i2], @1 = b[i2, i1], @2 = c[i1], @3 = d[i0, i1 + 16]
+  output y
+})");
+    ASSERT_TRUE(residual);
+    EXPECT_EQ(residual->bias, 2u);
+    EXPECT_EQ(residual->added, (LibraryProduct::Matrix{3, DType::F16, false, 80, 0, 16}));
+    EXPECT_EQ(residual->alignment(256), 32) << "16 numbers of two bytes";
+    EXPECT_EQ(residual->activation, Activation::Relu);
+    const auto added = of(product_then(" then add(acc, @2)", "f32[48, 64]", "i0, i1"));
+    ASSERT_TRUE(added);
+    EXPECT_TRUE(added->added && !added->bias);
+    EXPECT_FALSE(of(product_then(" then add(acc, @2)", "f16[48, 64]", "i0, i1"))) << "of another type than the result";
+    EXPECT_FALSE(of(product_then(" then add(acc, @2)", "f32[64, 48]", "i1, i0"))) << "rows that are not contiguous";
+}
+
 TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
     EXPECT_FALSE(of(product_then(" then tanh(acc)")));
-    EXPECT_FALSE(of(product_then(" then mul(acc, 0.5)")));
     EXPECT_FALSE(of(product_then(" then max(acc, 1.0)")));
     EXPECT_FALSE(of(product_then(" then add(acc, @2)", "f32[48]", "i0")));  // an element a row
     // GELU by erf.

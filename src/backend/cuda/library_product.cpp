@@ -28,11 +28,28 @@ std::optional<LibraryProduct::Matrix> matrix(const LibraryOperand& o) {
     return m;
 }
 
+/// Takes operand i of the epilogue as the bias or as C.
+std::optional<Refusal> add(LibraryProduct& p, const LibraryOperation& op, size_t i) {
+    const LibraryOperand& o = op.added[i];
+    const bool bias = op.is_bias(i), whole = o.dims == op.result.dims;
+    if (!(bias && !p.bias) && !(whole && !p.added))
+        return Refusal{"epilogue operands other than a bias and a residual"};
+    if (o.type != p.result.type) return Refusal{"an epilogue operand of another type than the result"};
+    if (bias && !p.bias) {
+        if (o.offset != 0) return Refusal{"a bias that is not accessed from its first element"};
+        p.bias = o.tensor;
+        return std::nullopt;
+    }
+    p.added = matrix(o);
+    if (!p.added || p.added->transposed) return Refusal{"a residual whose rows are not contiguous"};
+    return std::nullopt;
+}
+
 }  // namespace
 
 int64_t LibraryProduct::alignment(int64_t tensors) const {
-    for (const Matrix* m : {&left, &right, &result})
-        tensors = std::gcd(tensors, m->offset * static_cast<int64_t>(byte_size(m->type)));
+    for (const Matrix* m : {&left, &right, &result, added ? &*added : nullptr})
+        if (m != nullptr) tensors = std::gcd(tensors, m->offset * static_cast<int64_t>(byte_size(m->type)));
     return tensors;
 }
 
@@ -48,7 +65,6 @@ std::variant<LibraryProduct, Refusal> library_product(const LibraryOperation& op
         return Refusal{"matrices of which no dimension is contiguous"};
     if (left->type != right->type || (result->type != left->type && result->type != DType::F32))
         return Refusal{"operands of different types"};
-    if (op.scale != 1) return Refusal{"a scaled product"};
     if (op.activation != Activation::None && op.activation != Activation::Relu && op.activation != Activation::GeluTanh)
         return Refusal{"an activation other than relu and gelu by tanh"};
     LibraryProduct p;
@@ -59,15 +75,11 @@ std::variant<LibraryProduct, Refusal> library_product(const LibraryOperation& op
     p.left = *left;
     p.right = *right;
     p.result = *result;
+    p.scale = op.scale;
     p.activation = op.activation;
+    for (size_t i = 0; i < op.added.size(); ++i)
+        if (auto refused = add(p, op, i)) return *std::move(refused);
     if (p.alignment(kLeastAlignment) != kLeastAlignment) return Refusal{"matrices that are not aligned to 16 bytes"};
-    if (op.added.size() > 1 || (op.added.size() == 1 && !op.is_bias(0)))
-        return Refusal{"an epilogue operand other than one bias"};
-    if (!op.added.empty()) {
-        if (op.added[0].type != p.result.type) return Refusal{"a bias of another type than the result"};
-        if (op.added[0].offset != 0) return Refusal{"a bias that is not accessed from its first element"};
-        p.bias = op.added[0].tensor;
-    }
     return p;
 }
 

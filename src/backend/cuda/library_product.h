@@ -5,7 +5,8 @@
 
 namespace tilewright::cuda {
 
-/// C = activation(A B + bias), one behind the other for a batch; C is rows x columns, a row's elements side by side.
+/// D = activation(scale A B + C + bias), one behind the other for a batch; D is rows x columns, a row's elements side
+/// by side.
 struct LibraryProduct {
     struct Matrix {
         size_t tensor = 0;  ///< of the kernel: inputs, then outputs
@@ -18,7 +19,9 @@ struct LibraryProduct {
     };
     int64_t batch = 1, rows = 1, columns = 1, sum = 1;
     Matrix left, right, result;
-    std::optional<size_t> bias;  ///< tensor with an element for each column
+    double scale = 1;
+    std::optional<Matrix> added;  ///< C, of the result's type
+    std::optional<size_t> bias;   ///< tensor with an element for each column, of the result's type
     Activation activation = Activation::None;
 
     /// What all addresses are multiples of, in bytes, where tensors are aligned to `tensors` bytes.

@@ -50,6 +50,7 @@ Json kernels(const Report& r) {
                        {"not_fused", not_fused(k)},
                        {"provider", k.provider.empty() ? "generated" : k.provider},
                        {"tiling", k.tiling},
+                       {"offered_to_libraries", k.offer},
                        {"estimate_us", k.estimate_us},
                        {"measured_us", optional(k.in_model_us ? k.in_model_us : k.alone_us)},
                        {"measured_alone_us", optional(k.alone_us)},

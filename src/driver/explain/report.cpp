@@ -5,13 +5,16 @@
 #include <map>
 #include <set>
 
+#include "backend/cuda/library_offer.h"
 #include "base/clock.h"
 #include "compile/limits.h"
 #include "cost/estimate.h"
 #include "cost/gpu_estimate.h"
 #include "driver/run_times.h"
 #include "graph/graph.h"
+#include "libraries/cut.h"
 #include "orchestrate/schedules.h"
+#include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
 #include "program/transform/substitute.h"
 #include "runtime/thread_count.h"
@@ -233,6 +236,7 @@ class Explanation {
         for (size_t i = inputs; i < call.tensors.size(); ++i) makers[call.tensors[i]] = {r_.kernels.size(), false};
         k.provider = call.provider;
         k.tiling = tiling_expression(tiles);
+        if (target_.gpu) k.offer = offer_of(call.kernel);
         k.estimate_us = kernel_seconds(tiles, target_, sizes_) * 1e6;
         const Work work = work_of(tiles, sizes_, k.operations);
         k.bytes = work.bytes;
@@ -241,6 +245,25 @@ class Explanation {
         if (call.measured_seconds) k.alone_us = *call.measured_seconds * 1e6;
         r_.kernels.push_back(std::move(k));
         selected_.push_back(call.chosen);
+    }
+
+    /// What cuBLASLt and cuDNN are offered of a kernel for a GPU, where they are installed.
+    const std::string& offer_of(size_t kernel) {
+        const auto [it, fresh] = offers_.try_emplace(kernel);
+        if (!fresh) return it->second;
+        const Program& stages = kernels_[kernel].stages;
+        const bool sums = std::any_of(stages.primitives.begin(), stages.primitives.end(), [](const Primitive& p) {
+            return p.expr() != nullptr && contraction(*p.expr()).has_value();
+        });
+        if (!sums) return it->second;
+        const auto refused = cuda::library_refusal(stages);
+        if (!refused) return it->second = "the kernel";
+        const auto found = cut_at_sums(stages, precision_, cuda::library_refusal);
+        const auto* cut = std::get_if<KernelCut>(&found);
+        if (cut == nullptr) return it->second = fmt::format("nothing ({})", std::get<Refusal>(found).reason);
+        return it->second = fmt::format(
+                   "{}{} ({})", cut->sums.size() == 1 ? "its sum" : fmt::format("{} of its sums", cut->sums.size()),
+                   cuda::is_product_graph(stages) ? ", the kernel as cuDNN's graph" : "", refused->reason);
     }
 
     /// The reason why optimal orchestration did not select two neighbours as one kernel. `refused`: the reason of
@@ -299,7 +322,8 @@ class Explanation {
 
     const std::vector<TileProgram>& kernels_;
     const Target& target_;
-    const Precision precision_;  ///< of a GPU's products
+    const Precision precision_;             ///< of a GPU's products
+    std::map<size_t, std::string> offers_;  ///< offer_of
     const Bindings& sizes_;
     std::map<std::string, double> operations_of_node_;  ///< before rewriting
     Report& r_;
@@ -391,7 +415,7 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
     }
     r.precision = c.precision;
     r.optimal = c.model->plan().optimal;
-    r.codes = c.model->kernels().size();
+    r.codes = static_cast<size_t>(c.model->stats().kernels);
     r.launch_us = launch_seconds(target) * 1e6;
     r.peak_gflops = peak_gflops(target, precision);
     r.bandwidths = bandwidths(target);

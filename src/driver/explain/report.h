@@ -66,6 +66,7 @@ struct KernelNote {
     std::vector<NotFused> not_fused;              ///< one for each reason
     std::string provider;                         ///< of the library that computes it; empty: generated code
     std::string tiling;                           ///< one line (tile.h, tiling_expression)
+    std::string offer;                            ///< what NVIDIA's libraries are offered of it; empty: no sums
     double estimate_us = 0;                       ///< by the cost model, without a launch
     Limit limit;                                  ///< lower bound of every schedule; unknown sizes are assumed
     std::optional<double> alone_us, in_model_us;  ///< measured: by itself (--measure), in runs of the model (--time)

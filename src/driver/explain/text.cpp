@@ -215,6 +215,7 @@ std::string kernel_text(const Report& r, const KernelNote& k, size_t position, d
     s += wrapped(6, "reads", texts(k.reads), 3);
     s += wrapped(6, "writes", texts(k.writes), 3);
     s += not_fused_text(k);
+    if (!k.offer.empty()) s += wrapped(6, "libraries", {k.offer}, 1);
     return s +
            wrapped(6, k.provider.empty() ? "tiles" : "computed by", {k.provider.empty() ? k.tiling : k.provider}, 1);
 }

@@ -1,0 +1,148 @@
+#include "model/gpu_parts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "runtime/arena.h"
+
+namespace tilewright {
+
+namespace {
+
+class PartsPlan : public cuda::LibraryPlan {
+  public:
+    PartsPlan(const LibraryParts& parts, const std::vector<std::shared_ptr<const cuda::LibraryPlan>>& libraries,
+              const GeneratedKernels& generated) {
+        size_t library = 0;
+        for (const LibraryParts::Part& p : parts.parts) {
+            Part part{p.tensors, nullptr, {}, 1, 0, 0};
+            if (p.kernel) {
+                const GpuGenerated g = generated(*p.kernel);
+                if (g.text->counters) throw RuntimeError("a part splits sums, and shares counters with other sessions");
+                part.kernel = g.kernel;
+                for (const Expr& x : g.text->grid) part.blocks *= evaluate(x, Bindings{});
+                part.own_bytes = g.text->scratch_bytes * part.blocks;
+            } else {
+                part.library = libraries.at(library++);
+                part.own_bytes = part.library->workspace_bytes();
+            }
+            parts_.push_back(std::move(part));
+        }
+        place(parts);
+    }
+
+    int64_t workspace_bytes() const override { return bytes_; }
+
+    void run(const cuda::Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const override {
+        const auto at = [&](int64_t offset) { return static_cast<std::byte*>(workspace) + offset; };
+        for (const Part& part : parts_) {
+            std::vector<void*> pointers;
+            for (const size_t t : part.tensors)
+                pointers.push_back(t < tensors.size() ? tensors[t] : at(between_.at(t - tensors.size())));
+            if (part.library) {
+                part.library->run(stream, pointers, at(part.own));
+                continue;
+            }
+            if (part.own_bytes > 0) pointers.push_back(at(part.own));
+            std::vector<void*> arguments;
+            for (void*& p : pointers) arguments.push_back(static_cast<void*>(&p));
+            stream.launch(part.kernel, part.blocks, arguments);
+        }
+    }
+
+  private:
+    struct Part {
+        std::vector<size_t> tensors;
+        std::shared_ptr<const cuda::LibraryPlan> library;  ///< null: generated
+        cuda::Gpu::Kernel kernel;
+        int64_t blocks = 1;
+        int64_t own = 0, own_bytes = 0;  ///< its workspace
+    };
+
+    /// Places what lies between parts, and their workspaces.
+    void place(const LibraryParts& parts) {
+        std::vector<BufferLife> lives;
+        for (const Value& v : parts.between) {
+            const Shape shape = evaluate(v.shape, Bindings{});
+            lives.push_back({element_count(shape) * static_cast<int64_t>(byte_size(v.dtype)), -1, -1});
+        }
+        for (size_t p = 0; p < parts_.size(); ++p) {
+            const auto step = static_cast<int64_t>(p);
+            for (const size_t t : parts_[p].tensors) {
+                if (t < parts.given) continue;
+                BufferLife& life = lives[t - parts.given];
+                if (life.first_step < 0) life.first_step = step;
+                life.last_step = step;
+            }
+        }
+        for (size_t p = 0; p < parts_.size(); ++p)
+            lives.push_back({parts_[p].own_bytes, static_cast<int64_t>(p), static_cast<int64_t>(p)});
+        const MemoryPlan plan = plan_memory(lives, cuda::kTensorAlignment);
+        between_.assign(plan.offsets.begin(), plan.offsets.begin() + static_cast<std::ptrdiff_t>(parts.between.size()));
+        for (size_t p = 0; p < parts_.size(); ++p) parts_[p].own = plan.offsets[parts.between.size() + p];
+        bytes_ = plan.total;
+    }
+
+    std::vector<Part> parts_;
+    std::vector<int64_t> between_;  ///< offsets in the workspace
+    int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+std::optional<GpuPartCandidates> part_candidates(
+    const LibraryParts& parts, Precision precision, const GpuLibraries& libraries,
+    const std::function<void(const std::string& library, const std::string& why)>& refused) {
+    GpuPartCandidates out;
+    for (const LibraryParts::Part& p : parts.parts) {
+        if (p.kernel) continue;
+        out.push_back(library_candidates(p.stages, precision, libraries, refused));
+        if (out.back().empty()) return std::nullopt;
+    }
+    return out;
+}
+
+std::shared_ptr<const cuda::LibraryPlan> plan_of_parts(
+    const LibraryParts& parts, const std::vector<std::shared_ptr<const cuda::LibraryPlan>>& libraries,
+    const GeneratedKernels& generated) {
+    return std::make_shared<const PartsPlan>(parts, libraries, generated);
+}
+
+std::optional<GpuChosenParts> fastest_parts(
+    const LibraryParts& parts, const GpuPartCandidates& candidates, const GeneratedKernels& generated,
+    const std::function<std::optional<double>(const std::string& name, const cuda::LibraryPlan& plan)>& seconds) {
+    const size_t others = parts.parts.size() - parts.library_kernels();
+    std::vector<size_t> chosen(candidates.size(), 0);
+    std::optional<GpuChosenParts> best;
+    std::set<std::vector<size_t>> tried;
+    const auto attempt = [&](const std::vector<size_t>& choice) {
+        if (!tried.insert(choice).second) return;
+        std::vector<std::shared_ptr<const cuda::LibraryPlan>> plans;
+        std::vector<std::string> names;
+        for (size_t s = 0; s < choice.size(); ++s) {
+            plans.push_back(candidates[s][choice[s]].plan);
+            names.push_back(candidates[s][choice[s]].name);
+        }
+        GpuChosenParts made{
+            fmt::format("{}, and {} generated kernel{}", fmt::join(names, " and "), others, others == 1 ? "" : "s"),
+            plan_of_parts(parts, plans, generated)};
+        const auto took = seconds(made.name, *made.plan);
+        if (!took || (best && *took >= best->seconds)) return;
+        made.seconds = *took;
+        best = std::move(made);
+        chosen = choice;
+    };
+    for (size_t s = 0; s < candidates.size(); ++s)
+        for (size_t c = 0; c < candidates[s].size(); ++c) {
+            std::vector<size_t> choice = chosen;
+            choice[s] = c;
+            attempt(choice);
+        }
+    return best;
+}
+
+}  // namespace tilewright
