@@ -34,7 +34,8 @@ CycleRates::CycleRates(const Target& target) : workers(std::max(1, target.worker
         level.bytes_per_cycle = c.load_gbps.value / ghz;
         level.latency = c.latency_ns.value * ghz;
         level.way_bytes = way_bytes(c);
-        if (level.way_bytes > 0) level.ways = static_cast<double>(c.bytes / level.way_bytes) * kOccupied;
+        if (level.way_bytes > 0)
+            level.ways = static_cast<double>(c.bytes) / static_cast<double>(level.way_bytes) * kOccupied;
         caches.push_back(level);
     }
     TW_CHECK(!caches.empty());
