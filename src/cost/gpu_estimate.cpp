@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "cost/gpu_slots.h"
 #include "program/analysis/access.h"
 #include "program/analysis/dynamic.h"
 #include "tile/gpu_block.h"
@@ -43,16 +44,21 @@ class Model {
     Model(const TileProgram& p, const GpuTarget& target, const Bindings& bindings)
         : p_(p), target_(target), bindings_(bindings), tree_(walk(p)), memory_(memory_of(p)) {
         if (memory_) held_ = memory_->registers.all();
+        for (const auto& [path, compute] : tree_.computes) {
+            matrix_ = matrix_ || compute->micro.matrix;
+            chain_ = chain_ || (tree_.computes.size() > 1 && stage_model(p_.stages, compute->stage, bindings_).product);
+        }
     }
 
     GpuWork run() {
         GpuWork out;
+        out.phases = tree_.computes.size() > 1;
         for (const auto& [path, compute] : tree_.computes) {
             const PrimitiveId s = compute->stage;
             const StageModel model = stage_model(p_.stages, s, bindings_);
             const std::vector<int64_t> tile = tile_at(scope_of(path), s);
             const double trips = trips_of(path);
-            add_compute(out, model, *compute, tile, trips);
+            add_compute(out, path, model, *compute, tile, trips);
             for (size_t i = 0; i < model.operands.size(); ++i) {
                 const bool result = i + 1 == model.operands.size();
                 const ValueId v =
@@ -86,7 +92,8 @@ class Model {
                       product_of(tile, e.spatial) * static_cast<double>(byte_size(e.body.dtype())));
         }
         out.block_bytes = memory_ ? memory_->shared_bytes : 0;
-        out.phases = tree_.computes.size() > 1;
+        if (chain_ && memory_) out.threads = memory_->threads;
+        if (chain_ && matrix_) add_slots(out);
         if (out.phases && std::any_of(tree_.computes.begin(), tree_.computes.end(), [](const auto& c) {
                 return c.second->micro.matrix && !c.second->micro.matrix->group();
             }))
@@ -197,21 +204,61 @@ class Model {
         return held_.count(v) != 0 || (result && std::any_of(tree_.stores.begin(), tree_.stores.end(),
                                                              [&](const auto& s) { return s.second->value == v; }));
     }
-    void add_compute(GpuWork& out, const StageModel& model, const Compute& compute, const std::vector<int64_t>& tile,
-                     double trips) const {
+    /// The threads of warps that have a part of the statement.
+    double threads_of(const TreePath& path, const Compute& compute) const {
+        const Primitive& stage = p_.stages.primitives[compute.stage];
+        const auto kept = memory_->registers.values.find(stage.outputs[0]);
+        const auto adopted = memory_->registers.stages.find(compute.stage);
+        const gpu::Partition share =
+            kept != memory_->registers.values.end() ? kept->second
+            : adopted != memory_->registers.stages.end()
+                ? adopted->second
+                : gpu::make_partition(*stage.expr(), compute.micro, gpu::share_of(p_, tree_, path, compute.stage),
+                                      memory_->threads);
+        if (!share.count) return memory_->threads;
+        const double threads = static_cast<double>(*share.count * share.takes());
+        return std::min<double>(memory_->threads, std::ceil(threads / target_.warp) * target_.warp);
+    }
+    void add_compute(GpuWork& out, const TreePath& path, const StageModel& model, const Compute& compute,
+                     const std::vector<int64_t>& tile, double trips) const {
         const int threads = out.threads;
         std::vector<GpuCopy> copies;
-        for (const auto& [path, load] : tree_.loads)
+        for (const auto& [at, load] : tree_.loads)
             if (load->stage == compute.stage) copies.emplace_back(p_.stages, *load);
         const std::vector<Access>& accesses = p_.stages.primitives[compute.stage].expr()->accesses;
         std::vector<bool> held;
         held.reserve(accesses.size());
         for (const Access& a : accesses) held.push_back(held_.count(a.value) != 0);
+        const double seconds = out.compute_seconds, registers = out.registers;
         tilewright::add_compute(out, model, compute.micro, tile, trips, copies, target_, held);
         // The tiles of matrix instructions, where there are any, determine the number of threads.
-        const bool matrix = std::any_of(tree_.computes.begin(), tree_.computes.end(),
-                                        [](const auto& c) { return c.second->micro.matrix.has_value(); });
-        if (matrix && !compute.micro.matrix) out.threads = threads;
+        if (matrix_ && !compute.micro.matrix) out.threads = threads;
+        if (!chain_) return;
+        // Other warps of the block wait for those that have a part.
+        if (!matrix_ && memory_) {
+            out.compute_seconds =
+                seconds + (out.compute_seconds - seconds) * memory_->threads / threads_of(path, compute);
+            out.threads = threads;
+        }
+        // Beside products on matrix units, all else is issue slots. Results of all products are in registers at once.
+        if (matrix_ && !model.product) out.compute_seconds = seconds;
+        if (model.product || matrix_)
+            out.registers = registers + (model.product ? gpu_registers(model, compute.micro).results : 0);
+    }
+
+    /// Instructions of statements and of steps.
+    void add_slots(GpuWork& out) const {
+        const GpuSlots slots(p_, tree_, held_);
+        for (const auto& [path, compute] : tree_.computes) {
+            const StageModel model = stage_model(p_.stages, compute->stage, bindings_);
+            if (model.product && !compute->micro.matrix) continue;
+            out.slots += trips_of(path) * slots.of(path, *compute, tile_at(scope_of(path), compute->stage));
+        }
+        for (const auto& [path, loop] : tree_.loops) {
+            TreePath inside = path;
+            inside.push_back(0);
+            if (!loop->parallel) out.slots += kStepSlots * trips_of(inside) * out.threads / target_.warp;
+        }
     }
 
     const TileProgram& p_;
@@ -220,6 +267,8 @@ class Model {
     const Walk tree_;
     const std::optional<gpu::BlockMemory> memory_;
     std::set<ValueId> held_;  ///< in registers
+    bool matrix_ = false;     ///< some statement is on matrix instructions
+    bool chain_ = false;      ///< one of several statements is a product
     mutable std::map<TreePath, double> live_;
 };
 
@@ -261,11 +310,12 @@ GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
     out.memory_seconds = std::max(std::min(w.once_bytes, w.memory_bytes) / (rates.memory_gbps * 1e9),
                                   w.memory_bytes / (rates.cache_bytes * clocks));
     out.shared_seconds = w.shared_bytes / (rates.shared_bytes * clocks);
+    out.issue_seconds = w.slots / (kGpuSchedulers * clocks);
     const double held = blocks_at_a_time(w, target);
     const double rounds = std::ceil(w.blocks / (held * sms));
     out.wait_seconds = rounds * w.waits * rates.copy_us * 1e-6;
-    const double most = std::max({out.compute_seconds, out.memory_seconds, out.shared_seconds});
-    const double all = out.compute_seconds + out.memory_seconds + out.shared_seconds;
+    const double most = std::max({out.compute_seconds, out.memory_seconds, out.shared_seconds, out.issue_seconds});
+    const double all = out.compute_seconds + out.memory_seconds + out.shared_seconds + out.issue_seconds;
     // In place of equation 5's (blocks + SMs) / blocks: the busiest SM has a whole number of blocks.
     const double spread = std::ceil(w.blocks / sms) * sms / w.blocks;
     const double warps = std::min(held, std::max(1.0, w.blocks / sms)) * w.threads / target.warp;

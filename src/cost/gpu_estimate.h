@@ -7,8 +7,10 @@
 // In place of equation 5's factor (blocks + SMs) / blocks, the SM with most blocks decides, because the copies of an SM
 // are limited by its own port to the L2. Beyond the paper, repeated reads are served by the L2, operands of register
 // tiles are read from shared memory, every step of a block waits for memory unless a pipelined loop has prefetched, and
-// an SM with few warps is not fully used. Where blocks have parts of sums, each writes its own, and behind a counter
-// the last one of a tile reads all of them while its other blocks are through. The model ranks schedules.
+// an SM with few warps is not fully used. Where several statements, some of them products, wait for each other,
+// instructions beside those of matrix units are a resource of their own (gpu_slots.h), and warps that have no part of a
+// statement wait for the others. Where blocks have parts of sums, each writes its own, and behind a counter the last
+// one of a tile reads all of them while its other blocks are through. The model ranks schedules.
 
 #include <optional>
 #include <span>
@@ -22,9 +24,10 @@ namespace tilewright {
 
 struct GpuEstimate {
     double seconds = 0;
-    double compute_seconds = 0;  ///< of all SMs together, as the next two
+    double compute_seconds = 0;  ///< of all SMs together, as the next three
     double memory_seconds = 0;
     double shared_seconds = 0;
+    double issue_seconds = 0;
     double wait_seconds = 0;  ///< of the blocks that run on one SM in sequence
     double join_seconds = 0;  ///< of the blocks that add the parts of sums
     double blocks = 1;
@@ -40,6 +43,7 @@ struct GpuWork {
     double memory_bytes = 0;     ///< between blocks and memory
     double once_bytes = 0;       ///< of inputs and outputs
     double shared_bytes = 0;     ///< read from shared memory by threads
+    double slots = 0;            ///< instructions of warps besides `compute_seconds` (cost/gpu_slots.h)
     double blocks = 1;
     double waits = 1;         ///< sequential waits for memory in a block
     double drains = 0;        ///< times that the matrix units run empty before a block issues more

@@ -41,6 +41,20 @@ TEST(GpuEstimate, adds_up_what_a_kernel_asks_for) {
     EXPECT_NEAR(e.seconds, (80e-6 + 0.1 * 100e-6) * 5 / 4.2 + 1.6e-6 + 2e-6, 1e-12);
 }
 
+TEST(GpuEstimate, counts_the_slots_in_which_schedulers_issue_instructions_beside_products) {
+    GpuWork w;
+    w.compute_seconds = 80e-6;
+    w.blocks = 400;
+    w.threads = 256;
+    w.registers = 64;                 // four blocks of an SM
+    w.slots = 4 * 1e9 * 100 * 60e-6;  // four instructions a clock and SM
+    const GpuEstimate e = gpu_estimate(w, round_gpu());
+    EXPECT_NEAR(e.issue_seconds, 60e-6, 1e-12);
+    const double alone = e.seconds - (80e-6 + 0.1 * 60e-6);
+    w.slots *= 2;
+    EXPECT_NEAR(gpu_estimate(w, round_gpu()).seconds, alone + 120e-6 + 0.1 * 80e-6, 1e-12);
+}
+
 TEST(GpuEstimate, counts_the_parts_of_sums_that_the_last_blocks_add) {
     GpuWork w;
     w.compute_seconds = 80e-6;
@@ -215,6 +229,49 @@ stage 2 over [m n]
     for (const TileProgram* t : {&sums, &differences}) EXPECT_EQ(verify(*t), std::vector<std::string>());
     EXPECT_NEAR(gpu_estimate(differences, round_gpu()).shared_seconds, gpu_estimate(sums, round_gpu()).shared_seconds,
                 1e-15);
+}
+
+/// A chain of two products in blocks of 64 rows, whose results are in registers: 2,048 of the second, in tiles
+/// `second`.
+TileProgram chain_of(const std::string& second) {
+    return parse_tile_program(R"(tile chain {
+stages {
+program chain {
+  input a: f32[6400, 16]
+  input b: f32[16, 32]
+  input d: f32[32, 32]
+  c: f32[6400, 32] = [6400, 32] sum(i2 < 16) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  e: f32[6400, 32] = [6400, 32] sum(i2 < 32) mul(@0, @1) where @0 = c[i0, i2], @1 = d[i2, i1]
+  output e
+}
+}
+axes m="6400" n="32" k="16" h="32"
+stage 0 over [m n k]
+stage 1 over [m h n]
+parallel m by 64 {
+  load 0 access 0 layout "" padding local
+  for n by 16 {
+    load 0 access 1 layout "" padding local
+    load 1 access 1 layout "" padding local
+    compute 0 vector n lanes 4 registers [m=4 n=4] padding local
+    compute 1 vector h lanes 4 registers )" +
+                              second + R"( padding local
+  }
+  store e padding local
+}
+})");
+}
+
+TEST(GpuEstimate, knows_that_warps_without_a_part_of_a_statement_wait_for_the_others) {
+    const TileProgram even = chain_of("[m=4 h=4]"), uneven = chain_of("[m=8 h=8]");
+    for (const TileProgram* t : {&even, &uneven}) ASSERT_EQ(verify(*t), std::vector<std::string>());
+    // 256 threads share the first product, four of them a tile; of the second 128 or 32 have a tile each.
+    const double first = 2.0 * 6400 * 32 * 16 / (0.85 * 16e12), second = 2 * first;
+    EXPECT_NEAR(gpu_estimate(even, round_gpu()).compute_seconds, first + 2 * second, 1e-12);
+    EXPECT_NEAR(gpu_estimate(uneven, round_gpu()).compute_seconds, first + 8 * second, 1e-12);
+    // The results of both are in registers at once.
+    EXPECT_EQ(gpu_estimate(even, round_gpu()).registers, 32 + 16 + 16);
+    EXPECT_EQ(gpu_estimate(uneven, round_gpu()).registers, 32 + 16 + 64);
 }
 
 /// 32 threads of a warp with four columns each: of 16 bytes eight threads are served together, on different banks. Of

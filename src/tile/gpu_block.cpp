@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "program/analysis/access.h"
+#include "tile/softmax_sum.h"
 
 namespace tilewright::gpu {
 
@@ -272,6 +273,7 @@ void Block::compute_job(const Compute& compute, const TreePath& path, StageJob::
             job.accesses.back().zero_behind = zero_behind(compute.stage, i);
         } else {
             job.accesses.push_back(place_of(v, compute.stage));
+            job.accesses.back().from_one = job.expr->accesses[i].valid.empty() && is_softmax_sum(p_.stages, v);
         }
     }
     job.out = place_of(stage.outputs[0], compute.stage);

@@ -42,6 +42,7 @@ struct Place {
     std::vector<size_t> register_axes;
     double factor = 1;  ///< of registers: what each number is still to be multiplied by (tile/late_factor.h)
     std::vector<bool> zero_behind;  ///< per axis of the statement: behind the end of the whole axis lie zeros
+    bool from_one = false;          ///< numbers are sums of a softmax (tile/softmax_sum.h): 1 or more
     bool unfinished = false;        ///< an online maximum that may not be final: -infinity reads as 0
     std::string final;              ///< of that, in generated code: the condition under which it is final
 };

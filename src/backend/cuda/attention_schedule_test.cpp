@@ -6,6 +6,7 @@
 
 #include "backend/cuda/lockstep_cases_test.h"
 #include "cost/gpu_estimate.h"
+#include "program/scalar_text.h"
 #include "schedule/chain/chain.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/scheduler.h"
@@ -143,6 +144,25 @@ TEST(AttentionSchedule, DoesForARowWhatItNeedNotDoForAScore) {
     // In few steps most change maxima. What is added to scores leaves them no common factor.
     EXPECT_THAT(generate(long_attention("mul(acc, 0.125)", 256), h200()).text, Not(HasSubstr("any_of_warp")));
     EXPECT_THAT(generate(long_attention("add(mul(acc, 0.125), @2)", 512), h200()).text, Not(HasSubstr(", 0.125f, ")));
+}
+
+TEST(AttentionSchedule, DoesBeforeItsStepsAndForARowWhatItNeedNotDoForAResult) {
+    const std::string text = generate(long_attention("mul(acc, 0.125)", 512), h200()).text;
+    // Where a thread's results go is computed while the first copies are under way; stores add constants to that.
+    const size_t address = text.find("const tw::Out<u16> g_o_from = tw::kept(g_o + ("),
+                 steps = text.find("for (int round");
+    ASSERT_NE(address, std::string::npos);
+    EXPECT_LT(text.find("tw::copy_box("), address);
+    EXPECT_LT(address, steps);
+    EXPECT_THAT(text, HasSubstr("tw::store<2>(g_o_from + (r_x1_6 * 512 + part_x6 * 8), out);"));
+    // One reciprocal for all results of a row. A softmax's sum is at least 1.
+    EXPECT_THAT(text, HasSubstr("s[r_x1_6] = tw::reciprocal_from_one(r_s[r_x1_6]);"));
+    EXPECT_THAT(text, HasSubstr("= tw::to_f16((r_e[r_x1_6][r_x6_2] * s[r_x1_6]));"));
+    TileProgram other = long_attention("mul(acc, 0.125)", 512);
+    TensorExpr& terms = std::get<TensorExpr>(other.stages.primitives[PrimitiveId(2)].kind);
+    terms.body = parse_scalar(
+        "mul(exp(sub(@0, @1)), 0.001)", [](uint32_t) { return DType::F32; }, DType::F32);
+    EXPECT_THAT(generate(other, h200()).text, HasSubstr("s[r_x1_6] = tw::reciprocal(r_s[r_x1_6]);"));
 }
 
 TEST(AttentionSchedule, IsRightWhereMaximaChangeInEveryStepAndInNone) {
@@ -361,6 +381,20 @@ parallel b by 1 {{
 }})TW",
                     fmt::arg("m", m), fmt::arg("n", n), fmt::arg("rows", rows), fmt::arg("step", step),
                     fmt::arg("stages", stages)));
+}
+
+TEST(AttentionSchedule, IsEstimatedWithTheInstructionsOfItsMachineCode) {
+    // Of a warp, for a score of each of its threads. `slots`: what bench_sass counts (docs/gpu.md).
+    for (const auto& [rows, step, slots] : {std::tuple(64, 64, 8.9), {128, 128, 6.9}}) {
+        const TileProgram t = in_steps("mul(acc, 0.125)", 4096, 4096, rows, step);
+        const GpuTarget gpu = h200();
+        const double issued = gpu_estimate(t, gpu).issue_seconds * 4 * gpu.multiprocessors * gpu.ghz * 1e9;
+        EXPECT_NEAR(issued / (2.0 * 4096 * 4096 / 32), slots, 0.05 * slots) << step;
+    }
+    // So what a step has once is shared among more keys.
+    const auto t = chain_schedule(stored(chain::attention(16, 4096, 4096, 64, 64), DType::F16), Precision::F16);
+    ASSERT_TRUE(t);
+    EXPECT_THAT(print(*t), HasSubstr("for x2 by 128 stages 2"));
 }
 
 TEST(LiveSteps, FollowFromTheMaskOfTheScores) {

@@ -30,16 +30,24 @@ KernelText KernelGenerator::run(const std::string& function) {
     out_.shared_bytes = block_.shared_bytes;
     arguments += map_arguments_;
     std::string code = w_.text();
+    if (early_at_) code.insert(*early_at_, early_.text());
     code.insert(behind_declarations, begin_arrivals());
-    if (groups_) code.insert(behind_declarations, "    const int warpgroup = tw::warpgroup();\n");
+    // (With this, or counted_block, ptxas puts registers of some convolutions into local memory.)
+    if (groups_)
+        code.insert(behind_declarations, fmt::format("    tw::assume_threads<{}>();\n"
+                                                     "    const int warpgroup = tw::warpgroup();\n",
+                                                     threads_));
     if (!threads_write_) code = without_fences(code);
     if (out_.shared_bytes > target_.block_shared_bytes)
         throw RuntimeError(
             fmt::format("kernel '{}' needs {} bytes of shared memory a block, {} has {}: smaller tiles "
                         "would fit",
                         p_.name, out_.shared_bytes, target_.name, target_.block_shared_bytes));
-    out_.text = fmt::format("// {}: {}\nTW_KERNEL({}, {})({}) {{\n", p_.name, tiling_expression(p_), out_.name,
-                            out_.threads, arguments) +
+    // ptxas would put registers into local memory for blocks that shared memory has no room for. (Kernels on warpgroups
+    // need none, and got longer loops where they may take more registers.)
+    const bool alone = !groups_ && blocks_of_sm(target_, out_.threads, 1, out_.shared_bytes) <= 1;
+    out_.text = fmt::format("// {}: {}\nTW_KERNEL({}, {}{})({}) {{\n", p_.name, tiling_expression(p_), out_.name,
+                            out_.threads, alone ? ", 1" : "", arguments) +
                 code + "}\n";
     return std::move(out_);
 }
@@ -149,7 +157,7 @@ void KernelGenerator::grid(const std::vector<Stmt>*& body, TreePath& path) {
     out_.grid = std::move(trips);
     Expr rest = v_.add("block", {Expr(0), product(out_.grid) - 1});
     if (loops.empty()) return;
-    w_.line("{} = tw::block();", v_.declaration(rest));
+    w_.line("{} = tw::{}block();", v_.declaration(rest), groups_ ? "counted_" : "");
     std::vector<Expr> counter(loops.size());
     for (size_t k = loops.size(); k-- > 0;) {
         const Expr n = out_.grid[k];
@@ -216,6 +224,8 @@ void KernelGenerator::tile_loop(const TileLoop& loop, const TreePath& path) {
         const Expr counter = v_.add("step_" + p_.axes[loop.axis].name, {Expr(0), last});
         const Steps steps = live_steps(loop, path, outer);
         if (loop.stages > 1) run_ahead(loop, path, outer, steps);
+        if (groups_ && tree_.computes.size() > 1 && !early_at_) early_at_ = w_.text().size();
+        ++open_loops_;
         open_steps(loop, path, counter, last, steps);
         if (loop.stages > 1) counters_[path] = counter;
         ranges_[loop.axis] = narrowed(outer, counter, loop.step, v_);
@@ -232,6 +242,7 @@ void KernelGenerator::tile_loop(const TileLoop& loop, const TreePath& path) {
         statements(loop.body, path);
     if (!once) {
         v_.forget(ranges_[loop.axis].hi);
+        --open_loops_;
         w_.close();
         if (slots_.count(path) != 0) w_.close();
         if (loop.stages > 1 && overlaps(loop)) w_.add("tw::wait_products<0>();");
@@ -479,7 +490,7 @@ void KernelGenerator::emit_job(const Compute& compute, const TreePath& path, Sta
 
 void KernelGenerator::emit(const StageJob& job, bool begun) {
     threads_write_ = threads_write_ || job.out.shared || (job.correction && job.correction->shared);
-    emit_stage(w_, v_, job, begun);
+    emit_stage(w_, v_, job, begun, early_at_ && open_loops_ == 0 ? &early_ : nullptr);
 }
 
 std::string device_header() { return std::string(kDeviceCuda) + "\n" + kDeviceCommon; }

@@ -179,6 +179,12 @@ class KernelGenerator : gpu::Block {
     std::map<TreePath, Expr> counters_;      ///< of pipelined loops
     std::map<TreePath, std::string> slots_;  ///< of those in rounds: the variable that counts the steps of one
     std::map<TreePath, Steps> live_;         ///< of the loops that have been opened
+    int open_loops_ = 0;                     ///< around the current statement, but those of the grid
+    /// In chains on warpgroups, addresses of results are computed while the first copies are under way: behind the
+    /// loops a block has nothing else to do meanwhile. (The loops of lone products get an instruction more for each
+    /// HGMMA, and a thread has many results.) Where that text goes, in front of the first loop.
+    std::optional<size_t> early_at_;
+    Writer early_ = Writer().inner(1);
     std::string scratch_, part_counters_;
     gpu::SumParts parts_;            ///< of sums, where blocks have parts
     bool threads_write_ = false;     ///< to shared memory

@@ -140,6 +140,15 @@ TEST(CudaText, OfBlockedProductsComputesWhatTheySay) {
     expect_right(cases);
 }
 
+TEST(CudaText, LeavesAllRegistersToABlockThatIsAloneOnItsMultiprocessor) {
+    const auto bound = [](const std::string& steps) {
+        return generate(product(64, 128, 960, changed(kBlocked, "for k by 8", steps)), h200()).text;
+    };
+    EXPECT_THAT(bound("for k by 8"), HasSubstr(", 64)("));
+    EXPECT_THAT(bound("for k by 240"), HasSubstr(", 64)("));     // 92 of 228 KiB
+    EXPECT_THAT(bound("for k by 320"), HasSubstr(", 64, 1)("));  // 123
+}
+
 TEST(CudaText, RefusesBlocksThatAreTooLarge) {
     const TileProgram p = product(512, 512, 512, R"TW(parallel m by 256 {
   load 0 access 0 layout "" padding local

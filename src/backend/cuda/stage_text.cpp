@@ -19,8 +19,10 @@ namespace {
 
 class StageText : public StageValues {
   public:
-    StageText(Writer& writer, Variables& variables, const StageJob& job, bool begun)
+    StageText(Writer& writer, Variables& variables, const StageJob& job, bool begun, Writer* early)
         : StageValues(writer, variables, job), begun_(begun) {
+        const bool one_tile = part_.warps != 0 && part_.count && *part_.count == job.threads / part_.takes();
+        if (one_tile && e_.reducer == Reducer::None && !job.async) early_ = early;
         for (size_t a = e_.spatial; a < n_; ++a)
             quad_ = quad_ || (part_.spread[a] == Spread::Columns && !job_.micro->matrix);
     }
@@ -76,6 +78,8 @@ class StageText : public StageValues {
                                  : part_.apart == 1 ? fmt::format("tw::thread() / {}", group)
                                                     : fmt::format("tw::thread() % {}", part_.apart);
         int scopes = 0;
+        Writer* const own = w_;
+        if (early_ != nullptr) w_ = early_;
         if (part_.warps != 0) {
             scopes = warps(tile, count, known);
         } else if (group == 1) {
@@ -113,6 +117,7 @@ class StageText : public StageValues {
             }
         }
         begin_points();
+        w_ = own;
         if (e_.reducer == Reducer::None)
             elementwise();
         else
@@ -462,8 +467,8 @@ class StageText : public StageValues {
 
 }  // namespace
 
-void emit_stage(Writer& out, Variables& variables, const StageJob& job, bool begun) {
-    StageText(out, variables, job, begun).run();
+void emit_stage(Writer& out, Variables& variables, const StageJob& job, bool begun, Writer* early) {
+    StageText(out, variables, job, begun, early).run();
 }
 
 }  // namespace tilewright::cuda

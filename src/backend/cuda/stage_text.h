@@ -31,8 +31,9 @@ using gpu::StageJob;
 
 /// Appends the statement, as the annotations of its micro-kernel have it. Throws InternalError where they are missing
 /// or cannot be followed, and where partial sums are kept in another type than their own. `begun`: what the statement
-/// adds up in the registers of its result is the identity before the first part of the reduction.
-void emit_stage(Writer& out, Variables& variables, const StageJob& job, bool begun = false);
+/// adds up in the registers of its result is the identity before the first part of the reduction. `early`: takes what
+/// says where the statement writes to memory, in front of loops that stand before it; null: it stands with the rest.
+void emit_stage(Writer& out, Variables& variables, const StageJob& job, bool begun = false, Writer* early = nullptr);
 
 /// "const Type name[8][4]" without initialiser, for the extents that are not 1.
 std::string array_declaration(const std::string& type, const std::string& name, const std::vector<int64_t>& extents);

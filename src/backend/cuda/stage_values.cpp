@@ -96,7 +96,9 @@ void StageValues::in_loops(Mask mask, const std::function<void()>& inside) {
 
 void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& roots, bool guarded,
                            const Finish& finish) {
-    for (const Mask g : groups_of(body, roots)) {
+    const std::vector<Mask> groups = groups_of(body, roots);
+    find_inverted(roots);
+    for (const Mask g : groups) {
         group_ = g;
         raw_points_ = false;
         std::vector<Item> exported;
@@ -126,7 +128,7 @@ void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& 
         in_loops(g, [&] {
             for (const auto& [i, name] : arrays) {
                 const std::string value = known(i).users == 0 ? text(i) : use(i);
-                w_->line("{}{} = {};", name, coordinates(g), value);
+                w_->line("{}{} = {};", name, coordinates(g), inverted_.count(i) != 0 ? reciprocal(i, value) : value);
             }
         });
         for (const Item i : needed_)  // the innermost scope is left
@@ -225,8 +227,39 @@ std::string StageValues::text(Item item) {
     const std::string a = operand(n.a), b = operand(n.b), c = operand(n.c);
     if (n.op == ScalarOp::Table) return table_text(n, a);
     if (near && is_exp) return fmt::format("tw::exp_near({})", a);
-    if (near && n.op == ScalarOp::Div) return fmt::format("({} * tw::reciprocal({}))", a, b);
+    if (is_near_quotient(n))
+        return fmt::format("({} * {})", a,
+                           inverted_.count(resolved({false, n.b.value})) != 0 ? b : reciprocal({false, n.b.value}, b));
     return scalar_op(n.op, n.dtype, (*body_)[n.op == ScalarOp::Select ? n.b : n.a].dtype, a, b, c);
+}
+
+bool StageValues::is_near_quotient(const ScalarNode& n) const {
+    return job_.rounds && n.dtype == DType::F32 && n.op == ScalarOp::Div;
+}
+
+std::string StageValues::reciprocal(Item item, const std::string& value) {
+    item = resolved(item);
+    const bool from_one = item.access && job_.accesses[item.number].from_one;
+    return fmt::format("tw::reciprocal{}({})", from_one ? "_from_one" : "", value);
+}
+
+void StageValues::find_inverted(const std::vector<ScalarId>& roots) {
+    inverted_.clear();
+    std::set<Item> others;
+    for (const ScalarId r : roots) others.insert(resolved({false, r.value}));
+    for (const Item i : needed_) {
+        const bool quotient = !i.access && is_near_quotient((*body_)[ScalarId(i.number)]);
+        for (const Item o : operands(i)) {
+            const Item from = resolved(o);
+            const bool divisor = quotient && o.number == (*body_)[ScalarId(i.number)].b.value;
+            const bool is_array = !is_leaf_text(from) && known(from).mask != 0 && known(from).mask != mask_;
+            if (divisor && is_array && known(from).users == 0)
+                inverted_.insert(from);
+            else
+                others.insert(from);
+        }
+    }
+    for (const Item i : others) inverted_.erase(i);
 }
 
 std::string StageValues::table_text(const ScalarNode& n, const std::string& position) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 
 #include "backend/cuda/stage_text.h"
 
@@ -53,6 +54,12 @@ class StageValues : public gpu::StagePoints {
     std::string use(Item item);
     std::string number_in(Item item, const std::string& name);
     std::string text(Item item);
+    /// Whether a node may be a product with a reciprocal.
+    bool is_near_quotient(const ScalarNode& n) const;
+    /// C++ for 1 / value of the item.
+    std::string reciprocal(Item item, const std::string& value);
+    /// Finds what is nothing but a divisor and the same for several results: its array has reciprocals.
+    void find_inverted(const std::vector<ScalarId>& roots);
     /// The number at `position`, from an array that is declared here.
     std::string table_text(const ScalarNode& n, const std::string& position);
     Variables::LoadText load_text();
@@ -92,6 +99,8 @@ class StageValues : public gpu::StagePoints {
     void annotated_store();
     /// A copy by vectors that runs beside the program.
     void copy_async(const Vector& vector);
+    /// C++ for where the vector goes: an address that is computed early, and what the coordinates add to it.
+    std::string result_address(const Vector& vector);
     /// The last group of an elementwise statement, by vectors: operands into arrays, results from one.
     void vectors_out(const Vector& vector, const std::vector<ScalarId>& roots, const Finish& finish);
 
@@ -118,6 +127,7 @@ class StageValues : public gpu::StagePoints {
     void instructions(const Operand& left, const Operand& right);
 
     Writer* w_;
+    Writer* early_ = nullptr;  ///< in front of the loops before the statement
     Variables& v_;
     DType acc_type_ = DType::F32;
     std::string mine_;  ///< a condition: of its group, this thread writes; empty: all do
@@ -127,6 +137,7 @@ class StageValues : public gpu::StagePoints {
     std::optional<Vector> vector_out_;
     std::string into_vector_;  ///< where `put` goes while a vector is being made
     Mask group_ = 0;
+    std::set<Item> inverted_;  ///< divisors whose arrays have reciprocals
     bool raw_points_ = false;
     bool applies_factor_ = true;  ///< of what is read; otherwise the statement does so behind a reduction
 };

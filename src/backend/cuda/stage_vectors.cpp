@@ -48,6 +48,24 @@ void StageValues::copy_async(const Vector& vector) {
              conditions.empty() ? "" : ", " + conditions);
 }
 
+std::string StageValues::result_address(const Vector& vector) {
+    const auto whole = [&](Expr offset) { return fmt::format("{} + {}", job_.out.object, address(job_.out, offset)); };
+    if (early_ == nullptr || job_.out.shared) return whole(vector.offset);
+    std::set<Var> own = {var_of(part_of_)};
+    for (size_t a = 0; a < n_; ++a)
+        if (((mask_ >> a) & 1) != 0) own.insert(var_of(coordinate_[a]));
+    const Expr begin = v_.simplified(substitute(vector.offset, [&](Var v) -> std::optional<Expr> {
+        if (own.count(v) != 0) return Expr(0);
+        return std::nullopt;
+    }));
+    const Expr more = v_.simplified(vector.offset - begin);
+    for (const Var v : variables(more))
+        if (own.count(v) == 0) return whole(vector.offset);
+    const std::string name = v_.fresh(job_.out.object + "_from");
+    early_->line("const tw::Out<{}> {} = tw::kept({});", storage_type(job_.out.storage), name, whole(begin));
+    return fmt::format("{} + {}", name, v_.operand(more));
+}
+
 void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>& roots, const Finish& finish) {
     const Mask others = mask_ & ~(Mask{1} << vector.axis);
     split_coordinate(vector.axis, vector.width);
@@ -110,7 +128,7 @@ void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>&
     finish(texts);
     into_vector_.clear();
     w_->close();
-    w_->line("tw::store<{}>({} + {}, {});", vector.width, job_.out.object, address(job_.out, vector.offset), out);
+    w_->line("tw::store<{}>({}, {});", vector.width, result_address(vector), out);
     if (!inside.empty()) w_->close();
     close_parts(vector);
     close_loops(others);

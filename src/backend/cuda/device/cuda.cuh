@@ -5,8 +5,8 @@
 #define TW_UNROLL _Pragma("unroll")
 #define TW_UNROLL_BY(n) TW_UNROLL_TEXT(unroll n)
 #define TW_UNROLL_TEXT(text) _Pragma(#text)
-/// A kernel whose blocks have this many threads.
-#define TW_KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
+/// A kernel whose blocks have this many threads. Behind that, the number of blocks that an SM shall have at a time.
+#define TW_KERNEL(name, ...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name
 
 namespace tw {
 
@@ -24,6 +24,12 @@ TW_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
 TW_DEVICE int lane() { return static_cast<int>(threadIdx.x & 31); }
 TW_DEVICE int warp_of_group() { return static_cast<int>(threadIdx.x / 32 & 3); }
 TW_DEVICE int block() { return static_cast<int>(blockIdx.x); }
+/// The same, which the compiler then knows not to be negative: quotients by powers of two are shifts.
+TW_DEVICE int counted_block() {
+    const int number = block();
+    __builtin_assume(number >= 0);
+    return number;
+}
 
 /// The block's shared memory. A launch asks for it; with TW_SHARED_BYTES ptxas is told how much there will be.
 TW_DEVICE unsigned char* shared_memory() {
@@ -72,6 +78,14 @@ TW_DEVICE T shuffle_xor(T value, int mask) {
 
 /// Whether the condition holds in a thread of this warp. Every thread of the warp takes part.
 TW_DEVICE bool any_of_warp(bool condition) { return __any_sync(0xffffffffu, condition) != 0; }
+
+/// An address in memory that is computed here, and kept: the compiler does not move that to where it is used.
+template <class T>
+TW_DEVICE T* kept(T* address) {
+    asm volatile("" : "+l"(address));
+    __builtin_assume(__isGlobal(address));
+    return address;
+}
 
 /// to[i] = value. (Reads are to[i]; the emulation tells them apart.)
 template <class T, class Index>
@@ -154,6 +168,13 @@ TW_DEVICE float reciprocal(float x) {
     return value;
 }
 
+/// The same of an x between 1 and 2^126, 0 or NaN: neither it nor the result is denormal.
+TW_DEVICE float reciprocal_from_one(float x) {
+    float value;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+    return value;
+}
+
 template <class To, class From>
 TW_DEVICE To bitcast(From value) {
     static_assert(sizeof(To) == sizeof(From), "");
@@ -224,6 +245,11 @@ TW_DEVICE bool elected() {
     unsigned one;
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(one));
     return __shfl_sync(0xffffffffu, thread() / 32, 0) == 0 && one != 0;
+}
+/// What every thread's number is below: divisions by powers of two are shifts, and loops over copies have constant ends.
+template <int threads>
+TW_DEVICE void assume_threads() {
+    __builtin_assume(threadIdx.x < threads);
 }
 /// thread() / 128, which the compiler then knows to be equal in a warp.
 TW_DEVICE int warpgroup() { return __shfl_sync(0xffffffffu, thread() / 128, 0); }

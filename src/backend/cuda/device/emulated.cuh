@@ -16,7 +16,7 @@
 #define TW_DEVICE inline
 #define TW_UNROLL
 #define TW_UNROLL_BY(n)
-#define TW_KERNEL(name, threads) static void name
+#define TW_KERNEL(name, ...) static void name
 #define TW_GRID_CONSTANT
 
 namespace tw {

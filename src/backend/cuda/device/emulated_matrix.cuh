@@ -60,7 +60,20 @@ inline float exp_near(float x, float scale, float y) {
 }
 inline float exp_near(float x, float y) { return exp_near(x, 1.0f, y); }
 inline float reciprocal(float x) { return 1 / x; }
+inline float reciprocal_from_one(float x) {
+    if (x != 0 && (x < 0.99f || x >= 8.5070592e37f)) machine::fail("takes the reciprocal of %g as of a softmax's sum", x);
+    return 1 / x;
+}
+template <class T>
+Pointer<T> kept(Pointer<T> address) {
+    return address;
+}
+inline int counted_block() { return block(); }
 inline bool elected() { return thread() == 0; }
+template <int threads>
+void assume_threads() {
+    if (thread() >= threads) machine::fail("is thread %d of %d", thread(), threads);
+}
 inline int warpgroup() { return thread() / 128; }
 
 // --- matrix instructions of a warp, fragments as PTX lays them out

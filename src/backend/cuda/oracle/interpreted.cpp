@@ -27,7 +27,8 @@ constexpr const char* kMacros = R"TW(
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
+#define __builtin_assume(condition)
 #define __grid_constant__
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))

@@ -86,6 +86,10 @@ inline std::vector<Probe> scalar_probes() {
     reversed.insert(reversed.begin(), 0x7fc00000);  // each number beside several others
     reversed.pop_back();
     const Tensor x = raw(DType::F32, codes), other = raw(DType::F32, reversed);
+    std::vector<uint64_t> from_one = {0, 0x7fc00000};
+    constexpr uint64_t kOne = 0x3f800000, kMost = 0x7e800000;
+    std::copy_if(codes.begin(), codes.end(), std::back_inserter(from_one),
+                 [&](uint64_t code) { return code >= kOne && code < kMost; });
     std::vector<Probe> out = {
         each("f16_value", {raw(DType::U16, halves)}, DType::F32, "tw::f16_value(x0[i])"),
         each("to_f16", {x}, DType::U16, "tw::to_f16(x0[i])"),
@@ -96,9 +100,13 @@ inline std::vector<Probe> scalar_probes() {
         each("maximum", {x, other}, DType::F32, "tw::maximum(x0[i], x1[i])"),
         each("minimum", {x, other}, DType::F32, "tw::minimum(x0[i], x1[i])"),
         each("reciprocal", {x}, DType::F32, "tw::reciprocal(x0[i])"),
+        each("reciprocal_from_one", {raw(DType::F32, from_one)}, DType::F32, "tw::reciprocal_from_one(x0[i])"),
         probe("elected", {x}, DType::I32, 128, 128, 0,
-              "    const bool one = tw::elected();\n    tw::put(y, t, one ? 4 * tw::warpgroup() + 1 : 4 * "
+              "    tw::assume_threads<128>();\n    const bool one = tw::elected();\n    tw::put(y, t, one ? 4 * "
+              "tw::warpgroup() + 1 : 4 * "
               "tw::warpgroup());\n"),
+        probe("kept", {x}, DType::I32, 128, 128, 0,
+              "    const tw::Out<i32> own = tw::kept(y + t);\n    tw::put(own, 0, 3 * t + tw::counted_block());\n"),
         probe("any_of_warp", {x}, DType::I32, 128, 128, 0,
               "    const bool any = tw::any_of_warp(t == 37), all = tw::any_of_warp(true);\n"
               "    tw::put(y, t, (any ? 1 : 0) + (all ? 2 : 0));\n"),

@@ -96,8 +96,12 @@ Run other(const std::string& name) {
                 const float x = c.get_float(c.operand(1)), value = std::exp2(ftz ? flushed(x) : x);
                 c.set_float(c.operand(0), ftz ? flushed(value) : value);
             };
-    if (name == "rcp.approx.f32")
-        return [](const PtxCall& c) { c.set_float(c.operand(0), 1 / c.get_float(c.operand(1))); };
+    for (const bool ftz : {true, false})
+        if (name == (ftz ? "rcp.approx.ftz.f32" : "rcp.approx.f32"))
+            return [=](const PtxCall& c) {
+                const float x = c.get_float(c.operand(1)), value = 1 / (ftz ? flushed(x) : x);
+                c.set_float(c.operand(0), ftz ? flushed(value) : value);
+            };
     if (name == "selp.b32")
         return [](const PtxCall& c) {
             c.set(c.operand(0), 'r', c.get(c.operand(c.get(c.operand(3), 'p') != 0 ? 1 : 2), 'r'));
