@@ -237,7 +237,7 @@ typedef struct tilewright_options {
                                       write. They stay loaded until the process ends */
     const char* const* operator_libraries; /* paths */
     tilewright_layouts layouts;
-    double layout_seconds; /* time for measuring kernels with TILEWRIGHT_JOINT_LAYOUTS, tunings too; 0: estimates only */
+    double layout_seconds; /* for TILEWRIGHT_JOINT_LAYOUTS, time to measure kernels, in tunings too; 0: none */
     int32_t tuned; /* not 0: use the plan that tilewright_tune_file or `tilewright tune` has kept for this model, these
                       options and this machine. Without one the plan is the default one, with a note to `log` */
 } tilewright_options;

@@ -20,7 +20,7 @@ struct ModelSources {
     /// For a GPU with libraries, by kernel: its parts, some of which libraries may compute. `kernels` has the others,
     /// behind those that the plan calls.
     std::map<size_t, LibraryParts> parts;
-    Precision precision = Precision::F32;       ///< to which products on a GPU may round f32 operands
+    Precision precision = Precision::F32;  ///< to which products on a GPU may round f32 operands
 };
 
 }  // namespace tilewright

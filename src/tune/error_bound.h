@@ -23,8 +23,8 @@ namespace tilewright {
 /// do not reach the discontinuity; otherwise its bound is the jump, or infinity.
 ///
 /// `f16_sums`: sums of products of two operands of f16 may be in f16 for a step of kF16Step elements (tile/matrix.h).
-/// Each of the 33 additions to a number there has an error of 2^-11 of it, or of 2^-25; where the magnitudes of all terms
-/// add up to 65000 or more, the sum may overflow, and no bound is known.
+/// Each of the 33 additions to a number there has an error of 2^-11 of it, or of 2^-25; where the magnitudes of all
+/// terms add up to 65000 or more, the sum may overflow, and no bound is known.
 Program with_error_bounds(const Program& stages, bool f16_sums = false);
 
 }  // namespace tilewright

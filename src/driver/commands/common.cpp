@@ -193,10 +193,10 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
                     fmt::format("time for measuring kernels with --measure ({:.0f}); afterwards estimates are used",
                                 o.measure_seconds))
         ->check(CLI::Range(0.0, 1e6));
-    command.add_flag(
-        "--tuned", o.tuned,
-        "use the plan that `tilewright tune` has kept for this model, options and machine; nothing is "
-        "measured, and without one the plan is the default one. With --layouts joint, layouts are those that it has chosen");
+    command.add_flag("--tuned", o.tuned,
+                     "use the plan that `tilewright tune` has kept for this model, options and machine; nothing is "
+                     "measured, and without one the plan is the default one. With --layouts joint, layouts are those "
+                     "that it has chosen");
     command.add_option("--libraries", o.libraries,
                        "library kernels that are measured against generated ones: none, onednn, or "
                        "onednn=FILE (onednn, if it is installed)");
