@@ -96,14 +96,16 @@ void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro&
     };
     ProductShape shape;
     shape.vectors = (w.extent(vector) + w.target.micro_lanes() - 1) / w.target.micro_lanes();
-    if (const int64_t columns = packed_columns(w, vector); columns % w.target.micro_lanes() == 0)
-        shape.columns = columns / w.target.micro_lanes();
+    // Panels of one vector are as good side by side.
+    const int64_t lanes = w.target.micro_lanes();
+    if (const int64_t columns = packed_columns(w, vector); columns > lanes && columns % lanes == 0)
+        shape.columns = columns / lanes;
     shape.rows = w.extent(rows[0]);
     shape.stride = stride(rows[0]);
     shape.steps = w.sum_points();
     // Two axes share the tile only where both extents are known: a tile of several batch items is wasted on one.
     const bool two = rows.size() > 1 && w.fixed(rows[0]) && w.fixed(rows[1]);
-    if (two && shape.columns == 0 && merge(w, rows[1], rows[0])) {
+    if (two && rows.size() == 2 && shape.columns == 0 && merge(w, rows[1], rows[0])) {
         // Weights are packed before the axes are merged, in the panels of a tile of merged ones.
         ProductShape merged = shape;
         merged.rows *= w.extent(rows[1]);
