@@ -152,6 +152,7 @@ class PlanTuning {
         search.joint->record = measured;
         search.scheduling.costs = o_.layout_costs ? o_.layout_costs : measuring_costs(limit);
         std::vector<Plan> plans{initial.plan, plan_program(given_.program, kernels, search)};
+        if (measured->empty()) return;  // the pass is skipped
         const std::vector<std::string> layouts{"", joint::print(*measured),
                                                joint::print(std::vector<joint::Decision>(measured->size()))};
         OrchestrateOptions rule = given_.planning;
@@ -179,8 +180,7 @@ class PlanTuning {
 
     /// For plans with tuned schedules; null: without.
     std::shared_ptr<Schedules> schedules_with(std::shared_ptr<const TunedSchedules> tuned) {
-        const OrchestrateOptions& planning = planning_;
-        return std::make_shared<Schedules>(planning.scheduling, planning.kept, std::move(tuned),
+        return std::make_shared<Schedules>(planning_.scheduling, planning_.kept, std::move(tuned),
                                            [this](const Schedules::Made& m) {
                                                Task& task = task_of(m);
                                                if (!m.planned) {

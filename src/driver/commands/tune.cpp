@@ -108,6 +108,7 @@ void add_tune_command(CLI::App& app, int& status) {
         "the tuned schedule; limit: the machine's lower bound, as a share of the tuned time; how the schedule was "
         "found.\n"
         "JSON: default_ms, tuned_ms (null: not compared), kept, reason, ended, candidates, failed, wrong, recalled,\n"
+        "layouts (--layouts joint or ppo: kept, default_ms, ms),\n"
         "kernels (name, chain, calls, tuned_calls, share, default_us, tuned_us, limit_us, schedule, candidates, "
         "...).\n\n"
         "Examples:\n"

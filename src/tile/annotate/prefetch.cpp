@@ -119,15 +119,14 @@ bool single_steps(const StageSite& s) {
 bool in_lines(const StageSite& s, size_t access) {
     const Expr from = element_number(s, access);
     int64_t line = s.register_tile(*s.micro->vector_axis);
+    bool whole = true;  // the loops inside read all of their axes
     const std::vector<size_t> loops = s.order(true);
     for (auto a = loops.rbegin(); a != loops.rend(); ++a) {
-        if (s.axes[*a].extent == 1) continue;
-        if (stride_along(from, *a) != line) return false;
-        const bool whole = s.axes[*a].full && s.axes[*a].extent;
-        const bool outermost = std::all_of(a + 1, loops.rend(), [&](size_t b) { return s.axes[b].extent == 1; });
-        if (outermost) break;
-        if (!whole) return false;
-        line *= *s.axes[*a].extent;
+        const AxisSpan& axis = s.axes[*a];
+        if (axis.extent == 1) continue;
+        if (!whole || stride_along(from, *a) != line) return false;
+        whole = axis.full && axis.extent;
+        line *= axis.extent.value_or(1);
     }
     return true;
 }
