@@ -30,29 +30,30 @@ RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding, R
     std::shared_ptr<Schedules> schedules = schedules_of(options);
     TW_CHECK(schedules->how().estimates, "estimates need a machine");
     TW_CHECK(!schedules->how().measures(), "the evaluation of rewrites does not measure");
-    return
-        [options = std::move(options), schedules = std::move(schedules), folding, constants](const Program& program) {
-            // Layout conversions at the program's ends belong to no primitive: they count in the total only.
-            const Grouped grouped = group_kernels(prepared(program, folding, constants), options, *schedules);
-            const Program& planned = grouped.program;
-            PlannedCost cost;
-            cost.of.resize(program.primitives.size());
-            const KernelExtractor extracted(planned);
-            for (const KernelGroup& g : grouped.groups) {
-                const KernelBody body = extracted(g);
-                const double its =
-                    kKernelSeconds + (g.chain ? schedules->chain(body)->seconds : schedules->kernel(body).seconds);
-                cost.total += its;
-                Origin made_of;
-                for (const PrimitiveId id : g.primitives) made_of.add(planned.primitives[id].origin);
-                std::vector<double> work;
-                double all = 0;
-                for (const uint32_t part : made_of.parts)
-                    all += work.emplace_back(rough_operations(*program.primitives[PrimitiveId(part)].expr()));
-                for (size_t k = 0; k < work.size(); ++k) cost.of[PrimitiveId(made_of.parts[k])] += its * work[k] / all;
-            }
-            return cost;
-        };
+    return [options = std::move(options), schedules = std::move(schedules), folding,
+            constants](const Program& program) {
+        // Layout conversions at the program's ends belong to no primitive: they count in the total only.
+        const Grouped grouped = group_kernels(prepared(program, folding, constants), options, *schedules);
+        const Program& planned = grouped.program;
+        PlannedCost cost;
+        cost.of.resize(program.primitives.size());
+        const KernelExtractor extracted(planned);
+        for (const KernelGroup& g : grouped.groups) {
+            const KernelBody body = extracted(g);
+            const double its =
+                kKernelSeconds + (g.chain ? schedules->chain(body)->seconds : schedules->kernel(body).seconds);
+            cost.total += its;
+            Origin made_of;
+            for (const PrimitiveId id : g.primitives) made_of.add(planned.primitives[id].origin);
+            std::vector<double> work;
+            double all = 0;
+            for (const uint32_t part : made_of.parts)
+                all +=
+                    work.emplace_back(rough_operations(*program.primitives[PrimitiveId(part)].expr(), program.assumed));
+            for (size_t k = 0; k < work.size(); ++k) cost.of[PrimitiveId(made_of.parts[k])] += its * work[k] / all;
+        }
+        return cost;
+    };
 }
 
 Residence constants_at(const Program& program, const Target& target) {
@@ -76,7 +77,8 @@ std::string planned_cost_text(const OrchestrateOptions& options) {
     return fmt::format("plans fuse {} layouts {}{} skip {} f32 {} {} without {} {} {} {} {} {}", options.fuse,
                        options.layouts, joint, fmt::join(options.skip, " "), fmt::join(options.f32_products.nodes, " "),
                        fmt::join(options.f32_products.results, " "), w.no_fission, w.no_operator_fusion,
-                       w.no_redundancy, w.single_output, w.layouts_first, scheduling_text(options.scheduling));
+                       w.no_redundancy, w.single_output, w.layouts_first, options.sizes_apart,
+                       scheduling_text(options.scheduling));
 }
 
 }  // namespace tilewright

@@ -53,7 +53,7 @@ std::vector<DimRange::Sample> samples_of(Var v, const std::map<std::string, DimR
     return range.samples.empty() ? default_samples(range, batch) : range.samples;
 }
 
-/// The position of the heaviest sample; of equal ones that in the middle.
+/// The position of the heaviest sample; of equal ones the middle one.
 size_t typical(const std::vector<DimRange::Sample>& samples) {
     double heaviest = 0;
     for (const DimRange::Sample& s : samples) heaviest = std::max(heaviest, s.weight);
@@ -63,14 +63,16 @@ size_t typical(const std::vector<DimRange::Sample>& samples) {
     return heavy[heavy.size() / 2];
 }
 
+/// Of rank 1 there may be inputs beside others: tokens [batch, seq], lengths [batch].
 bool is_batch(const Program& program, Var v) {
+    bool first = false;
     for (const ValueId input : program.inputs) {
         const std::vector<Expr>& shape = program.values[input].shape;
         for (size_t d = 1; d < shape.size(); ++d)
             if (uses(shape[d], v)) return false;
-        if (shape.size() == 1 && uses(shape[0], v)) return false;
+        first = first || (shape.size() > 1 && uses(shape[0], v));
     }
-    return true;
+    return first;
 }
 
 }  // namespace
@@ -126,6 +128,7 @@ std::vector<DimRange::Sample> default_samples(const DimRange& range, bool batch)
     }
     std::vector<DimRange::Sample> out;
     for (const int64_t size : sizes) out.push_back({size, 1});
+    if (batch) out.front().weight = 2;
     return out;
 }
 
@@ -155,8 +158,6 @@ void declare_ranges(Program& program, const std::map<std::string, DimRange>& ran
         program.at_most.emplace(v, *range.most);
     }
     for (const Var v : input_symbols(program)) {
-        const auto it = ranges.find(var_name(v));
-        if (it == ranges.end()) continue;
         const std::vector<DimRange::Sample> samples = samples_of(v, ranges, is_batch(program, v));
         program.assumed.insert_or_assign(v, samples[typical(samples)].size);
     }

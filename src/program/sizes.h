@@ -34,7 +34,7 @@ bool is_dim_range(std::string_view text);
 std::string to_string(const DimRange& range);
 
 /// Bounds the symbols that have a declared range (Program::at_most) requires sizes within it, and assumes the
-/// heaviest sample (Program::assumed). Names that no input has are ignored.
+/// heaviest sample (Program::assumed) of every dimension of the inputs. Names that no input has are ignored.
 void declare_ranges(Program& program, const std::map<std::string, DimRange>& ranges);
 
 /// One combination of sizes.
@@ -44,14 +44,15 @@ struct SizeSample {
 };
 
 /// Sizes about equally far apart on a logarithmic scale, from the least to the most. Without an upper end: 1, 16, 128
-/// and 1,024, or 1 and 8 for a dimension that is a batch.
+/// and 1,024, or 1 and 8 for a dimension that is a batch. Of a batch the least counts twice: most runs have one
+/// example.
 std::vector<DimRange::Sample> default_samples(const DimRange& range, bool batch);
 
 /// The number of samples that a user may declare of a program's only symbol, whatever `most` is.
 inline constexpr size_t kMostDeclared = 16;
 /// Combinations of the samples of all symbols that are dimensions of the program's inputs, at most `most`: all of them,
 /// or else those that differ from the heaviest in one symbol, and the least and the largest of all. A symbol that is
-/// nothing but the first dimension of inputs is a batch.
+/// nothing but the first dimension of inputs, not all of rank 1, is a batch.
 std::vector<SizeSample> size_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
                                      size_t most);
 /// The same for a decoder, which adds `step` rows to the `rows` before: a token behind few and many rows, and prompts

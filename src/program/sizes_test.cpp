@@ -59,6 +59,12 @@ TEST(Samples, AreSpreadOnALogarithmicScale) {
     EXPECT_THAT(sizes_of(default_samples({}, true)), ElementsAre(1, 8));
 }
 
+TEST(Samples, OfABatchTheLeastCountsTwice) {
+    EXPECT_THAT(default_samples({}, true), ElementsAre(DimRange::Sample{1, 2}, DimRange::Sample{8, 1}));
+    EXPECT_THAT(default_samples(parse_dim_range("1..4"), true),
+                ElementsAre(DimRange::Sample{1, 2}, DimRange::Sample{4, 1}));
+}
+
 Program tokens() {
     Program p;
     Builder b(p);
@@ -72,7 +78,7 @@ TEST(Samples, OfSeveralSymbolsAreCombinedWithinTheLimit) {
     ASSERT_EQ(all.size(), 4u);
     const Var batch = *symbol("batch").as_var(), seq = *symbol("seq").as_var();
     EXPECT_EQ(all[1].sizes, (Bindings{{batch, 1}, {seq, 64}}));
-    EXPECT_EQ(all[1].weight, 2);
+    EXPECT_EQ(all[1].weight, 4);
     const auto few = size_samples(tokens(), ranges, 3);
     ASSERT_EQ(few.size(), 3u);
     EXPECT_EQ(few[0].sizes.at(seq), 64) << "the heaviest first";
@@ -109,6 +115,28 @@ TEST(Samples, OfADecoderAreTokensBehindRowsAndPrompts) {
     EXPECT_EQ(declared[0].sizes, sizes(1, 64));
     EXPECT_EQ(declared[1].sizes, sizes(8, 7));
     EXPECT_EQ(declared[2].sizes, sizes(1, 7));
+}
+
+TEST(Ranges, EverySizeIsAssumedWhereNoneIsDeclared) {
+    const Var batch = *symbol("batch").as_var(), seq = *symbol("seq").as_var();
+    Program p = tokens();
+    declare_ranges(p, {});
+    EXPECT_EQ(p.assumed, (Bindings{{batch, 1}, {seq, 128}}));
+    p = tokens();
+    declare_ranges(p, {{"seq", parse_dim_range("1..64:8,64@2")}});
+    EXPECT_EQ(p.assumed, (Bindings{{batch, 1}, {seq, 64}}));
+}
+
+TEST(Ranges, ABatchIsTheFirstDimensionOfAllInputsAndOfOneThatHasMore) {
+    const Var n = *symbol("n").as_var();
+    const auto assumed = [&](const char* inputs) {
+        Program p = parse_program(std::string("program t {\n") + inputs + "  output x\n}");
+        declare_ranges(p, {});
+        return p.assumed.at(n);
+    };
+    EXPECT_EQ(assumed("  input x: f32[$n, 8]\n  input lengths: i64[$n]\n"), 1);
+    EXPECT_EQ(assumed("  input x: f32[$n]\n"), 128) << "a signal";
+    EXPECT_EQ(assumed("  input x: f32[$n, 8]\n  input y: f32[8, $n]\n"), 128);
 }
 
 TEST(Ranges, BoundSymbolsAndRequireSizesWithinThem) {

@@ -25,7 +25,10 @@ class Kernels {
         : c_(context),
           model_(model),
           kernel_(context.program().primitives.size()),
-          names_([](Var) { return std::optional<int64_t>(kAssumedExtent); }) {
+          names_([&sizes = context.program().assumed](Var v) {
+              const auto it = sizes.find(v);
+              return std::optional(it == sizes.end() ? kAssumedExtent : it->second);
+          }) {
         env_.names = &names_;
         std::iota(kernel_.begin(), kernel_.end(), size_t{0});
     }
@@ -115,7 +118,9 @@ class Kernels {
 
 }  // namespace
 
-double rough_operations(const TensorExpr& e) { return assumed_points(e.extents) * (1 + body_operations(e.body)); }
+double rough_operations(const TensorExpr& e, const Bindings& sizes) {
+    return assumed_points(e.extents, sizes) * (1 + body_operations(e.body));
+}
 
 double analytic_cost(const RewriteContext& context, const RoughRates& model) {
     return Kernels(context, model).seconds();

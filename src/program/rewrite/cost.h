@@ -16,10 +16,12 @@ struct RoughRates {
 /// Seconds. Primitives form kernels as fusion would form them: views are free, a map read by one other map or
 /// reduction joins that kernel, and a map that is the only reader of a reduction is its epilogue. Operands of a product
 /// must be in memory. A kernel costs the larger of its compute and memory times, plus a tenth of the smaller, plus the
-/// time to read its constants. Primitives that depend only on constants are free.
+/// time to read its constants. Primitives that depend only on constants are free. Symbols have the sizes of
+/// Program::assumed.
 double analytic_cost(const RewriteContext& context, const RoughRates& model = {});
 
-/// Approximate operations of a whole expression; moving an element also counts.
-double rough_operations(const TensorExpr& e);
+/// Approximate operations of a whole expression; moving an element also counts. `sizes`: those that symbols are assumed
+/// to have.
+double rough_operations(const TensorExpr& e, const Bindings& sizes);
 
 }  // namespace tilewright

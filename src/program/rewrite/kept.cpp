@@ -91,6 +91,7 @@ class Reader {
     Program program(const Program& piece) {
         Program out;
         out.name = piece.name;
+        out.assumed = piece.assumed;
         out.values = piece.values;
         cursor_.expect_word("values");
         for (size_t left = count(); left > 0; --left) {
@@ -172,6 +173,7 @@ std::string rewrites_key(const Program& program, const std::vector<Run>& runs, c
     if (!options.kept || options.evaluator_key.empty() || options.cost || build_id().empty()) return {};
     std::string text = rewrite_options_text(options);
     for (const auto& [begin, end] : runs) text += fmt::format("run {} {}\n", begin, end);
+    for (const auto& [v, size] : program.assumed) text += fmt::format("assumed {} {}\n", Expr::var(v).text(), size);
     const RewriteContext context(program);
     Program form = program;
     for (const auto& [v, tensor] : program.constants) {

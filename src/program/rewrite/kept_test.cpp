@@ -37,7 +37,7 @@ struct CountingEvaluator {
         cost.of.resize(program.primitives.size());
         for (const PrimitiveId id : program.primitives.ids()) {
             const Primitive& p = program.primitives[id];
-            cost.of[id] = context.foldable(p.outputs[0]) ? 0 : rough_operations(*p.expr());
+            cost.of[id] = context.foldable(p.outputs[0]) ? 0 : rough_operations(*p.expr(), program.assumed);
             cost.total += cost.of[id];
         }
         return cost;
@@ -137,6 +137,9 @@ TEST_F(KeptRewrites, AnotherProgramOptionOrEvaluatorIsAMiss) {
                 tensor.set(i, 2.0);
             }
     EXPECT_TRUE(misses(filled)) << "a constant with a fill";
+    Program sized = p;
+    sized.assumed[*symbol("seq").as_var()] = 7;
+    EXPECT_TRUE(misses(sized)) << "other sizes are assumed";
     search_.margin = 0.03;
     EXPECT_TRUE(misses(p));
     search_.margin = RewriteSearch{}.margin;

@@ -68,6 +68,7 @@ Piece piece(const Program& whole, const IndexVector<ValueId, std::vector<Primiti
             const std::set<ValueId>& outputs, Run run) {
     Piece out;
     out.program.name = whole.name;
+    out.program.assumed = whole.assumed;
     std::map<ValueId, ValueId> moved;
     std::set<ValueId> made;
     for (size_t k = run.first; k < run.second; ++k) {
