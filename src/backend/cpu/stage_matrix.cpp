@@ -143,9 +143,12 @@ void StageMatrix::load_right(int t, size_t column, const Coords& term) {
 }
 
 void StageMatrix::prefetch_next(llvm::Value* right, int64_t bytes, llvm::Value* stride) {
-    const auto [number, tiles] = tile_number(slots_->right);
-    if (number == nullptr) return;
-    const int64_t lines = m_.registers[m_.matrix->sum] / dot_step(m_.matrix->type), share = (lines + tiles - 1) / tiles;
+    constexpr int64_t kAssumed = 4;  // of a dynamic number of tiles; a power of two
+    const TilesOfPanel tiles = tiles_of_panel(slots_->right);
+    if (tiles.number == nullptr) return;
+    const int64_t lines = m_.registers[m_.matrix->sum] / dot_step(m_.matrix->type),
+                  count = tiles.known.value_or(kAssumed), share = (lines + count - 1) / count;
+    llvm::Value* number = tiles.known ? tiles.number : b_.CreateAnd(tiles.number, b_.getInt64(kAssumed - 1));
     llvm::Value* first = b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(share)));
     for (int64_t k = 0; k < share; ++k) {
         llvm::Value* line = b_.CreateAdd(first, b_.getInt64(static_cast<uint64_t>(k)));

@@ -85,24 +85,24 @@ void StagePrefetch::prefetch_rows() {
     }
 }
 
-std::pair<llvm::Value*, int64_t> StagePrefetch::tile_number(size_t slot) {
-    constexpr int64_t kAssumed = 4;  // tiles of a dynamic number of rows; a power of two
-    llvm::Value* number = nullptr;
-    int64_t tiles = 1;
+StagePrefetch::TilesOfPanel StagePrefetch::tiles_of_panel(size_t slot) {
+    TilesOfPanel out;
+    const auto number = [this](int64_t n) { return b_.getInt64(static_cast<uint64_t>(n)); };
     for (const size_t a : order(false)) {
         if (a == va_ || moves_along(e_, e_.accesses[slot], a)) continue;
         const AxisRange& r = axis_ranges_[a];
         const int64_t tile = register_tile(a);
-        const int64_t count = r.constant_extent ? (*r.constant_extent + tile - 1) / tile : kAssumed;
-        if (count == 1) continue;
-        llvm::Value* here = b_.CreateUDiv(b_.CreateSub(base_[a], r.lo), b_.getInt64(static_cast<uint64_t>(tile)));
-        if (!r.constant_extent) here = b_.CreateAnd(here, b_.getInt64(kAssumed - 1));
-        number = number == nullptr
-                     ? here
-                     : b_.CreateAdd(b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(count))), here);
-        tiles *= count;
+        std::optional<int64_t> known;
+        if (r.constant_extent) known = (*r.constant_extent + tile - 1) / tile;
+        if (known == 1) continue;
+        llvm::Value* count =
+            known ? number(*known) : b_.CreateUDiv(b_.CreateAdd(r.extent, number(tile - 1)), number(tile));
+        llvm::Value* here = b_.CreateUDiv(b_.CreateSub(base_[a], r.lo), number(tile));
+        out.number = out.number == nullptr ? here : b_.CreateAdd(b_.CreateMul(out.number, count), here);
+        out.count = out.count == nullptr ? count : b_.CreateMul(out.count, count);
+        out.known = out.known && known ? std::optional(*out.known * *known) : std::nullopt;
     }
-    return {number, tiles};
+    return out;
 }
 
 std::pair<llvm::Value*, int64_t> StagePrefetch::reduction_step() {
@@ -121,26 +121,56 @@ std::pair<llvm::Value*, int64_t> StagePrefetch::reduction_step() {
 }
 
 void StagePrefetch::prefetch_panels() {
-    constexpr int64_t kLine = 64;
     if (is_clamped()) return;
     for (const uint32_t slot : e_.body.slots()) {
         const Prefetch* wanted = prefetch_of(slot, PrefetchKind::Next);
         if (wanted == nullptr) continue;
-        const auto [number, tiles] = tile_number(slot);
+        const TilesOfPanel tiles = tiles_of_panel(slot);
         const auto [step, steps] = reduction_step();
-        if (number == nullptr || step == nullptr) continue;
+        if (tiles.number == nullptr || step == nullptr) continue;
         const Place& place = job_.accesses[slot];
-        const int64_t width = register_tile(va_) * static_cast<int64_t>(byte_size(place.storage));
-        int64_t share = width;  // bytes of a step
-        for (int64_t n = 2; n <= tiles && share % 2 == 0; n *= 2) share /= 2;
-        // The first line of this panel, and the steps of earlier tiles and of this one.
         const Address here = address(place, offset_of(place, e_.accesses[slot].index, Coords(n_axes_, 0)));
-        if (here.per_lane != nullptr) continue;
-        llvm::Value* before = b_.CreateMul(number, b_.getInt64(static_cast<uint64_t>(steps * share)));
-        llvm::Value* moved = b_.CreateNSWMul(step, b_.getInt64(static_cast<uint64_t>(share - width)));
-        llvm::Value* there = b_.CreateGEP(b_.getInt8Ty(), here.pointer, b_.CreateAdd(before, moved));
-        for (int64_t line = 0; line < share; line += kLine) prefetch(there, wanted->bytes + line);
+        if (here.per_lane == nullptr)
+            prefetch_shares({here.pointer, step, steps, wanted->bytes,
+                             register_tile(va_) * static_cast<int64_t>(byte_size(place.storage))},
+                            tiles);
     }
+}
+
+void StagePrefetch::prefetch_shares(const PanelStep& s, const TilesOfPanel& tiles) {
+    constexpr int64_t kLine = 64, kAhead = 8192;
+    const auto number = [this](int64_t n) { return b_.getInt64(static_cast<uint64_t>(n)); };
+    // Of the line that this step reads, the share of a tile: a power of two.
+    int64_t most = s.width;
+    for (int64_t n = 2; n <= tiles.known.value_or(2) && most % 2 == 0; n *= 2) most /= 2;
+    // From a step's line, the first line of this panel, and behind it the shares of earlier tiles and steps: a number
+    // that does not change in the loop, and a multiple of the step.
+    llvm::Value* share = number(most);
+    llvm::Value *alone = nullptr, *nothing = nullptr;
+    if (!tiles.known) {
+        llvm::Value* many = b_.CreateICmpUGE(tiles.count, number(4));
+        share = b_.CreateSelect(many, number(most / 2), share);
+        // A tile that has the panel to itself prefetches the panel itself. Tiles behind those with a share prefetch a
+        // line that they read, which takes no time.
+        alone = b_.CreateICmpULE(tiles.count, number(1));
+        nothing = b_.CreateICmpUGE(tiles.number, b_.CreateSelect(many, number(4), number(2)));
+    }
+    llvm::Value* first =
+        b_.CreateAdd(b_.CreateMul(tiles.number, b_.CreateMul(share, number(s.steps))), number(s.bytes));
+    llvm::Value* each = b_.CreateSub(share, number(s.width));
+    if (!tiles.known) {
+        first = b_.CreateSelect(alone, number(kAhead), b_.CreateSelect(nothing, number(0), first));
+        each = b_.CreateSelect(b_.CreateOr(alone, nothing), number(0), each);
+    }
+    llvm::Value* ahead = b_.CreateAdd(first, b_.CreateNSWMul(s.step, each));
+    llvm::Value* there = b_.CreateGEP(b_.getInt8Ty(), s.line, ahead);
+    for (int64_t line = 0; line < most; line += kLine) prefetch(there, line);
+    const std::vector<size_t> spatial = order(false);
+    const bool tail =
+        std::any_of(spatial.begin(), spatial.end(), [&](size_t a) { return a != va_ && regs_[a] != register_tile(a); });
+    if (alone == nullptr || !tail) return;
+    llvm::Value* rest = b_.CreateSelect(alone, there, s.line);
+    for (int64_t line = most; line < s.width; line += kLine) prefetch(rest, line);
 }
 
 void StagePrefetch::prefetch_epilogue() {

@@ -22,9 +22,23 @@ class StagePrefetch : public StageTiles {
     void prefetch_rows();
     /// PrefetchKind::Next of vectors: each step of the reduction prefetches its share of the next panel.
     void prefetch_panels();
-    /// The number of the register tile among those that share a panel of the access, and how many these are; (null, 1):
-    /// one.
-    std::pair<llvm::Value*, int64_t> tile_number(size_t slot);
+    /// The register tiles that share a panel of the access.
+    struct TilesOfPanel {
+        llvm::Value *number = nullptr, *count = nullptr;  ///< of this tile among them, and of all; null: there is one
+        std::optional<int64_t> known = 1;                 ///< their count, if it is known at compile time
+    };
+    TilesOfPanel tiles_of_panel(size_t slot);
+    /// A step of a reduction in a panel.
+    struct PanelStep {
+        llvm::Value* line = nullptr;  ///< what the step reads of it
+        llvm::Value* step = nullptr;  ///< its number, of `steps`
+        int64_t steps = 0;
+        int64_t bytes = 0;  ///< from the panel to the next one
+        int64_t width = 0;  ///< bytes that a step reads
+    };
+    /// Prefetches this step's share of the next panel. Where the number of tiles is dynamic, the first two or four of
+    /// them share it, and a single one prefetches its own panel.
+    void prefetch_shares(const PanelStep& s, const TilesOfPanel& tiles);
     /// The number of this step among those of the reduction, and how many these are; (null, 0): a number is dynamic, or
     /// a step has several points.
     std::pair<llvm::Value*, int64_t> reduction_step();
