@@ -252,6 +252,7 @@ class LayOut {
         alone.primitives.push_back(p);
         const ValueId weights = p.expr()->accesses[product.weights].value;
         alone.constants.emplace(weights, program_.constants.at(weights));
+        if (original_.constants_at != Residence::Near) alone.far.emplace(weights, original_.constants_at);
         const TensorExpr& view = *alone.primitives[PrimitiveId(0)].expr();
         const StageChoice choice = choose_micro(alone, view, alone.values[p.outputs[0]].dtype, target_);
         std::swap(alone.values, program_.values);

@@ -22,6 +22,7 @@ struct ProductShape {
     int64_t spare = 0;          ///< registers beside sums and panel, where the broadcast operand cannot be in memory
     double latency = 0;         ///< cycles between additions to one sum; 0: a multiply-add's
     double steps = 1;           ///< of the reduction: points, or pairs of them
+    double far_bytes = 0;       ///< of a panel that come in a cycle where it is read first; 0: NominalRates::far_bytes
     /// Dot products of bytes by 16-bit pairs: four instructions, whose operands are taken apart into two vectors each.
     bool words = false;
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cost/cache_sets.h"
+#include "cost/cycle_rates.h"
 #include "schedule/default/product_tile.h"
 #include "schedule/default/steps.h"
 
@@ -103,6 +104,9 @@ void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro&
     shape.rows = w.extent(rows[0]);
     shape.stride = stride(rows[0]);
     shape.steps = w.sum_points();
+    for (const uint32_t slot : w.slots)
+        if (w.walks[slot].depends(vector) && w.stages.residence(w.e.accesses[slot].value) == Residence::Memory)
+            shape.far_bytes = CycleRates(w.target).memory.bytes_per_cycle;
     // Two axes share the tile only where both extents are known: a tile of several batch items is wasted on one.
     const bool two = rows.size() > 1 && w.fixed(rows[0]) && w.fixed(rows[1]);
     if (two && rows.size() == 2 && shape.columns == 0 && merge(w, rows[1], rows[0])) {
