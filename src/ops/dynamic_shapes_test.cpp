@@ -75,6 +75,25 @@ TEST(DynamicShapes, NegativeAndOverflowingNumbersAreRejected) {
     }
 }
 
+TEST(DynamicShapes, BordersWiderThanATensorRepeat) {
+    // numpy.pad(range(n), (3, 4), mode)
+    const auto padded = [](const std::string& mode, int64_t n) {
+        const Program p = lower(model(graph({{"x", DType::F32, {"N"}}},
+                                            {node("Constant", {}, {"pads"}, {{"value", whole({2}, {3, 4})}}),
+                                             node("Pad", {"x", "pads"}, {"y"}, {{"mode", mode}})},
+                                            {"y"}),
+                                      19));
+        EXPECT_THAT(verify(p), IsEmpty());
+        Tensor x(DType::F32, {n});
+        for (int64_t i = 0; i < n; ++i) x.set(i, static_cast<double>(i));
+        return test::numbers(interpret(p, {x}).front());
+    };
+    EXPECT_EQ(padded("reflect", 5), (std::vector<double>{3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1, 0}));
+    EXPECT_EQ(padded("reflect", 2), (std::vector<double>{1, 0, 1, 0, 1, 0, 1, 0, 1}));
+    EXPECT_EQ(padded("wrap", 2), (std::vector<double>{1, 0, 1, 0, 1, 0, 1, 0, 1}));
+    EXPECT_EQ(padded("wrap", 3), (std::vector<double>{0, 1, 2, 0, 1, 2, 0, 1, 2, 0}));
+}
+
 TEST(DynamicShapes, ThousandOperandsWithDimensionsOfTheirOwn) {  // takes seconds per step if every step tests all names
     std::vector<In> inputs;
     std::vector<std::string> names;

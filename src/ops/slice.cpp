@@ -114,14 +114,64 @@ PadMode pad_mode(NodeContext& c) {
     c.fail(fmt::format("attribute 'mode' should be constant, reflect, edge or wrap, and is {}", quoted_name(mode)));
 }
 
-/// The interior position that position p, before 0 or beyond d - 1, reads.
-Expr mirrored(PadMode mode, Expr p, Expr d, Expr before, Expr after) {
+/// Whether both borders are narrower than the interior: they are mirrored once, where wider ones repeat.
+bool is_narrow(Expr d, Expr before, Expr after) { return prove_less(before, d, {}) && prove_less(after, d, {}); }
+
+/// The interior position that position p, before 0 or beyond d - 1, reads. `once`: is_narrow; other borders repeat with
+/// period 2 (d - 1).
+Expr mirrored(PadMode mode, Expr p, Expr d, bool once) {
     if (mode == PadMode::Edge) return max(0, min(p, d - 1));
     if (mode == PadMode::Wrap) return mod(p, d);
-    // Borders narrower than the interior are mirrored once; wider ones repeat with period 2 (d - 1).
-    const bool once = prove_less(before, d, {}) && prove_less(after, d, {});
     const Expr distance = once ? max(p, -p) : mod(p, (d - 1) * 2);
     return min(distance, (d - 1) * 2 - distance);
+}
+
+/// mirrored() of all positions: i64[before + d + after].
+ValueId positions(Builder& b, PadMode mode, Expr d, Expr before, Expr after) {
+    TensorExpr e;
+    e.extents = {before + d + after};
+    e.spatial = 1;
+    e.body.set_root(e.body.index(mirrored(mode, axis(0) - before, d, false)));
+    return b.emit(std::move(e), DType::I64, "positions");
+}
+
+/// Pads the axes whose size is unknown at compile time and may be smaller than a border, and sets their pads to 0.
+/// Dividing by such sizes takes long: positions become tables, which are computed once for all runs of equal sizes.
+ValueId pad_by_tables(Builder& b, PadMode mode, ValueId x, Dims& before, Dims& after) {
+    TensorExpr e;
+    Access read{x, plain_axes(before.size()), {}, 0};
+    e.extents = b.shape(x);
+    e.spatial = e.extents.size();
+    for (size_t k = 0; k < before.size(); ++k) {
+        const Expr d = e.extents[k];
+        if (d.is_constant() || is_narrow(d, before[k], after[k])) continue;
+        read.index[k] = max(0, min(load(e.accesses.size()), d - 1));
+        e.accesses.push_back({positions(b, mode, d, before[k], after[k]), {axis(k)}, {}, 0});
+        e.extents[k] = before[k] + d + after[k];
+        before[k] = after[k] = 0;
+    }
+    if (e.accesses.empty()) return x;
+    const DType t = b.dtype(x);
+    e.body.set_root(e.body.access(e.accesses.size(), t));
+    e.accesses.push_back(std::move(read));
+    return b.emit(std::move(e), t, "pad");
+}
+
+/// x at `index`, where the last index, which has a border, reads the interior at position p of it without detour:
+/// copies of the interior are vectors then.
+///     x[min(max(i1 - 1, 1 - i1), ...)]  ->  select(0 <= i1 - 1 < d, x[i1 - 1], x[min(max(i1 - 1, 1 - i1), ...)])
+ValueId pad_mirrored(Builder& b, ValueId x, Dims out, std::vector<Expr> index, Expr p) {
+    const DType t = b.dtype(x);
+    TensorExpr e;
+    e.spatial = out.size();
+    e.extents = std::move(out);
+    Access inside{x, index, {p, b.shape(x).back() - 1 - p}, 0};
+    inside.index.back() = p;
+    e.accesses = {inside, {x, std::move(index), {}, 0}};
+    const auto holds = [&](size_t k) { return Sx(e.body, e.body.index(inside.valid[k])).apply(ScalarOp::Ge, 0); };
+    const Sx all = holds(0).apply(ScalarOp::BitAnd, holds(1));
+    e.body.set_root(all.choose(Sx(e.body, e.body.access(0, t)), Sx(e.body, e.body.access(1, t))));
+    return b.emit(std::move(e), t, "pad");
 }
 
 /// Pads with `value`, a scalar unknown at compile time (or one that cannot be an access's fill).
@@ -188,14 +238,18 @@ void pad(NodeContext& c) {
         before[k] = max(before[k], 0);
         after[k] = max(after[k], 0);
     }
+    if (mode != PadMode::Edge) x = pad_by_tables(c.b, mode, x, before, after);
     Dims out = c.b.shape(x);
     std::vector<Expr> index = plain_axes(out.size());
     for (size_t k = 0; k < out.size(); ++k) {
         if (before[k].is_constant(0) && after[k].is_constant(0)) continue;
-        index[k] = mirrored(mode, axis(k) - before[k], out[k], before[k], after[k]);
+        index[k] = mirrored(mode, axis(k) - before[k], out[k], is_narrow(out[k], before[k], after[k]));
         out[k] = before[k] + out[k] + after[k];
     }
-    c.out(0, c.b.view(x, std::move(out), std::move(index), "pad"));
+    const Expr last_before = before.empty() ? Expr(0) : before.back();
+    const bool plain = before.empty() || (last_before.is_constant(0) && after.back().is_constant(0));
+    c.out(0, plain ? c.b.view(x, std::move(out), std::move(index), "pad")
+                   : pad_mirrored(c.b, x, std::move(out), std::move(index), axis(before.size() - 1) - last_before));
 }
 
 /// Crops or pads each axis around its middle to the requested size; the odd element is at the end.
