@@ -143,6 +143,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     OrchestrateOptions o;
     static_cast<GroupingOptions&>(o) = options;
     o.bf16_terms = bf16_terms_of(options);
+    o.sizes_apart = !options.gpu;
     o.schedules = options.schedules;
     o.kept = code_cache(options);
     o.scheduling.target = target_of(options);

@@ -74,7 +74,7 @@ std::string planned_cost_text(const OrchestrateOptions& options) {
                              options.joint->ppo->seed);
     if (options.joint && options.joint->without != joint::Ablation::None)
         joint += fmt::format(" without {}", static_cast<int>(options.joint->without));
-    return fmt::format("plans fuse {} layouts {}{} skip {} f32 {} {} without {} {} {} {} {} {}", options.fuse,
+    return fmt::format("plans fuse {} layouts {}{} skip {} f32 {} {} without {} {} {} {} {} apart {} {}", options.fuse,
                        options.layouts, joint, fmt::join(options.skip, " "), fmt::join(options.f32_products.nodes, " "),
                        fmt::join(options.f32_products.results, " "), w.no_fission, w.no_operator_fusion,
                        w.no_redundancy, w.single_output, w.layouts_first, options.sizes_apart,

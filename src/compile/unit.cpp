@@ -77,6 +77,7 @@ Unit make_unit(Program program, const GroupingOptions& options, bool bodies) {
     if (unit.selects) unit.source = unit.grouped.program;
     if (options.keep_refusals) unit.limits.refusals = std::make_shared<Refusals>();
     unit.limits.recompute = !options.without.no_redundancy;
+    unit.limits.sizes_apart = options.sizes_apart;
     if (options.without.no_operator_fusion)
         unit.limits.may_share = [](const Primitive& a, const Primitive& b) { return a.origin.nodes == b.origin.nodes; };
     if (!bodies) return unit;

@@ -35,6 +35,7 @@ Executor::Impl::Impl(const Plan& p, ExecutionContext& c, const std::vector<Var>&
     find_slices();
     find_appends();
     find_names();
+    find_sized();
 }
 
 void Executor::Impl::find_shaped() {
@@ -175,26 +176,29 @@ void Executor::Impl::run() {
             continue;
         }
         const size_t s = now[0];
-        if (!runs(s)) continue;
-        if (sliced_as[s] >= 0) {
-            if (!runs_later(s)) run_slices(sliced[static_cast<size_t>(sliced_as[s])]);
-            continue;
+        if (!runs(s) || is_done(s)) continue;
+        if (sliced_as[s] < 0)
+            run_step(s);
+        else if (!runs_later(s))
+            run_slices(sliced[static_cast<size_t>(sliced_as[s])]);
+    }
+}
+
+void Executor::Impl::run_step(size_t s) {
+    const double start = context.profile != nullptr ? now_us() : 0;
+    if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what)) {
+        run_kernel(*call, steps[s].kernel);
+        if (context.profile != nullptr) {
+            const double end = now_us();
+            context.profile->push_back({call->name, start, end - start, product_flops(*call, *context.names),
+                                        static_cast<int>(call->kernel), bytes_of(*call)});
         }
-        const double start = context.profile != nullptr ? now_us() : 0;
-        if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what)) {
-            run_kernel(*call, steps[s].kernel);
-            if (context.profile != nullptr) {
-                const double end = now_us();
-                context.profile->push_back({call->name, start, end - start, product_flops(*call, *context.names),
-                                            static_cast<int>(call->kernel), bytes_of(*call)});
-            }
-        } else {
-            const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);
-            run_other(id, steps[s]);
-            check(steps[s].requirements);
-            if (context.profile != nullptr)
-                context.profile->push_back({plan.program.primitives[id].name, start, now_us() - start, 0, -1});
-        }
+    } else {
+        const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);
+        run_other(id, steps[s]);
+        check(steps[s].requirements);
+        if (context.profile != nullptr)
+            context.profile->push_back({plan.program.primitives[id].name, start, now_us() - start, 0, -1});
     }
 }
 

@@ -33,7 +33,8 @@ struct Executor::Impl {
         bool constant = false, input = false;
         bool placed = false;  ///< an output that the caller has given memory for
         bool bound = false;   ///< in the memory that Executor::bind was given
-        bool fixed() const { return constant || input || placed || bound; }  ///< not in the arena
+        bool kept = false;    ///< in a preparation's memory: it depends on sizes alone
+        bool fixed() const { return constant || input || placed || bound || kept; }  ///< not in the arena
     };
     struct KernelState {
         const cpu::CompiledKernel* kernel = nullptr;
@@ -81,6 +82,20 @@ struct Executor::Impl {
     };
     /// A set of early names, by position in early_slots; names from the 64th on share a bit.
     using NameSet = uint64_t;
+    /// A result of steps that depend on sizes alone, and the names of these sizes.
+    struct Sized {
+        ValueId value;
+        NameSet names;
+    };
+    /// Its memory, charged to the session's budget.
+    struct SizedResult {
+        std::vector<std::byte> storage;
+        MemoryBudget& memory;
+        SizedResult(MemoryBudget& charged, int64_t bytes);
+        ~SizedResult();
+        SizedResult(const SizedResult&) = delete;
+        SizedResult& operator=(const SizedResult&) = delete;
+    };
     /// What runs on inputs of one combination of sizes share: shapes, places in the arena, and arguments of kernels.
     struct Preparation {
         std::vector<int64_t> early_values;                 ///< by early_slots
@@ -97,6 +112,11 @@ struct Executor::Impl {
         std::vector<std::vector<int64_t>> kept_bytes;  ///< by sliced steps
         std::vector<uint32_t> ways;                    ///< by region of the plan
         double flops = 0;
+        /// What depends on sizes alone: kept here, or computed in each run where it is too large.
+        bool keeps_sized = false, sized_done = false;
+        int64_t sized_bytes = 0;
+        std::vector<std::shared_ptr<SizedResult>> sized;  ///< by Impl::sized; shared by preparations
+        std::vector<bool> sized_known;                    ///< likewise: another preparation has computed it
     };
     /// The values that lie in the arena and their lifetimes, which depend on ways and places but not on sizes; and
     /// plans of the arena for several sizes.
@@ -123,6 +143,8 @@ struct Executor::Impl {
     std::vector<int> sliced_as;              ///< by step: which of them it is part of, -1: none
     std::vector<std::vector<size_t>> order;  ///< in which steps run; those that stand together run side by side
     std::vector<AppendStep> appends;
+    std::vector<bool> of_sizes;  ///< by step: its results depend on sizes alone
+    std::vector<Sized> sized;    ///< these results
     std::map<PrimitiveId, std::vector<Binding>> bindings;
     std::vector<size_t> input_order;
     std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
@@ -154,6 +176,7 @@ struct Executor::Impl {
     /// `known`: names that are bound by then; the step's are added.
     StepState other_step(const Step& step, std::set<Var>& known);
     void run();
+    void run_step(size_t s);
     TensorView output(size_t i) const { return view(plan.program.outputs.at(i)); }
     int64_t arena_bytes() const;
 
@@ -224,6 +247,23 @@ struct Executor::Impl {
     bool fits(const Preparation& p) const;
     /// Bytes that a value takes in the arena.
     int64_t room_for(ValueId v) const;
+
+    // --- executor_sized.cpp: results that depend on sizes alone
+
+    std::vector<ValueId> results_of(size_t step) const;
+    std::vector<ValueId> operands_of(size_t step) const;
+    /// Whether nothing forbids to run the step once for a combination of sizes, if its operands depend on sizes alone.
+    bool may_run_once(size_t step) const;
+    void find_sized();
+    /// Decides whether the preparation keeps these results, and gives them memory. What does not depend on the
+    /// `changed` names is that of `before`.
+    void place_sized(Preparation& p, const Preparation* before, NameSet changed);
+    /// Runs these steps, once the preparation is in effect.
+    void compute_sized(Preparation& p);
+    /// Forgets the oldest preparations while all keep more than kMostSizedBytes.
+    void forget_sized();
+    /// Whether the step has run when the preparation was made.
+    bool is_done(size_t step) const { return of_sizes[step] && preparations.front().keeps_sized; }
 
     // --- executor_kernels.cpp: kernel calls, alone and slice by slice
 

@@ -26,10 +26,12 @@ void Executor::Impl::prepare() {
         applied = false;
         preparations.push_front(new_preparation(before));
         if (preparations.size() > kPreparations) preparations.pop_back();
+        forget_sized();
         ++context.counters->preparations;
     }
     applied = false;
     apply(preparations.front());
+    compute_sized(preparations.front());
     prepared = applied = true;
 }
 
@@ -72,6 +74,7 @@ Executor::Impl::ArenaLayout& Executor::Impl::layout() {
     std::vector<bool> fixed;
     for (const ValueId v : plan.program.outputs) fixed.push_back(slots[v].fixed());
     for (const AppendStep& a : appends) fixed.push_back(slots[a.rows].fixed());
+    for (const Sized& s : sized) fixed.push_back(slots[s.value].kept);
     const auto known = std::find_if(layouts.begin(), layouts.end(),
                                     [&](const ArenaLayout& l) { return l.ways == ways && l.fixed == fixed; });
     if (known != layouts.end()) {
@@ -188,6 +191,7 @@ Executor::Impl::Preparation Executor::Impl::new_preparation(const Preparation* b
             group.kept_bytes.push_back((bytes_of(v) / group.of->slices + 63) / 64 * 64);
         p.kept_bytes.push_back(group.kept_bytes);
     }
+    place_sized(p, before, changed);
     plan_arena(p);
     p.kernels.resize(steps.size());
     const bool same_ways = before != nullptr && before->ways == ways;
@@ -202,7 +206,7 @@ Executor::Impl::Preparation Executor::Impl::new_preparation(const Preparation* b
             p.kernels[s] = {state.tasks, state.alone, state.alternates, product_flops(*call, *context.names)};
         }
         p.numbers.insert(p.numbers.end(), state.names.begin(), state.names.end());
-        p.flops += p.kernels[s].flops;
+        if (!p.keeps_sized || !of_sizes[s]) p.flops += p.kernels[s].flops;
     }
     return p;
 }
@@ -226,6 +230,8 @@ void Executor::Impl::apply(const Preparation& p) {
     for (size_t g = 0; g < sliced.size(); ++g) sliced[g].kept_bytes = p.kept_bytes[g];
     reserve_arena(p.arena_bytes);
     for (const auto& [v, offset] : p.offsets) slots[v].data = arena.data() + offset;
+    for (const Sized& s : sized) slots[s.value].kept = p.keeps_sized;
+    for (size_t i = 0; i < p.sized.size(); ++i) slots[sized[i].value].data = aligned(p.sized[i]->storage);
     for (size_t s = 0; s < steps.size(); ++s) {
         const auto* call = std::get_if<KernelCall>(&plan.steps[s].what);
         KernelState& state = steps[s].kernel;

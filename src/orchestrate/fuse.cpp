@@ -17,6 +17,7 @@
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
 #include "program/analysis/scalar_cost.h"
+#include "program/analysis/sized.h"
 #include "program/transform/canonical.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fusions.h"
@@ -40,6 +41,17 @@ bool plain_index(Expr i) {
         if (!linear || !linear->coefficient.is_constant()) return false;
     }
     return true;
+}
+
+/// Whether the index needs a division by a size that is unknown at compile time.
+bool divides_by_sizes(Expr e) {
+    for (const Term& t : e.terms())
+        for (const Atom* a : t.atoms) {
+            if (a->kind == Atom::Kind::Var) continue;
+            const bool divides = a->kind == Atom::Kind::FloorDiv || a->kind == Atom::Kind::Mod;
+            if ((divides && !a->b.is_constant()) || divides_by_sizes(a->a) || divides_by_sizes(a->b)) return true;
+        }
+    return false;
 }
 
 /// Whether a product's micro-kernel supports the operand: affine indices, with conditions on single indices.
@@ -70,9 +82,15 @@ struct Fuser {
     IndexVector<ValueId, PrimitiveId> producer;
     std::map<ValueId, std::set<PrimitiveId>> readers;
     std::set<ValueId> results;
+    IndexVector<ValueId, char> of_sizes;
 
     Fuser(const Program& program, const FusionLimits& l, Fusions& f)
-        : p(program), limits(l), known(f), gone(program.primitives.size(), false), producer(program.producers()) {
+        : p(program),
+          limits(l),
+          known(f),
+          gone(program.primitives.size(), false),
+          producer(program.producers()),
+          of_sizes(l.sizes_apart ? depend_on_sizes(program) : IndexVector<ValueId, char>(program.values.size(), 0)) {
         results.insert(p.outputs.begin(), p.outputs.end());
         for (const PrimitiveId id : p.primitives.ids())
             for (const ValueId v : p.primitives[id].inputs()) readers[v].insert(id);
@@ -128,6 +146,7 @@ struct Fuser {
         if (readers[made].size() != 1) return FusionRefusal{"its operand has other readers"};
         if (c.reducer != Reducer::None) return FusionRefusal{"both are reductions"};
         if (!may_share(id, reader)) return FusionRefusal{"an option forbids fusing the two"};
+        if (is_kept_for_sizes(made, reader)) return kKeptForSizes;
         if (is_widened_later(made, reader)) return FusionRefusal{"its reader can compute it from fewer bytes"};
         std::optional<size_t> access;
         for (size_t i = 0; i < c.accesses.size(); ++i)
@@ -147,6 +166,27 @@ struct Fuser {
             assumed_points(c.extents, p.assumed) > assumed_points(std::span(e.extents).first(e.spatial), p.assumed))
             return FusionRefusal{"it repeats its operand along the row"};
         return std::move(*fused);
+    }
+
+    static constexpr FusionRefusal kKeptForSizes = {"its operand is computed once for all runs of equal sizes"};
+
+    /// Whether `made` depends on sizes alone, so that a session computes it once for all runs of equal sizes, and its
+    /// reader does not.
+    bool is_kept_for_sizes(ValueId made, PrimitiveId reader) const {
+        if (of_sizes[made] == 0 || of_sizes[p.primitives[reader].outputs[0]] != 0) return false;
+        return assumed_points(p.values[made].shape, p.assumed) * static_cast<double>(byte_size(p.values[made].dtype)) <=
+               static_cast<double>(kMostSizedBytes);
+    }
+
+    /// Whether computing an element takes no longer than reading it: comparisons of indices, steps of a range.
+    static bool is_cheap(const TensorExpr& q) {
+        constexpr double kRead = 4;
+        const auto simple = [](Expr i) { return plain_index(i) && !divides_by_sizes(i); };
+        return body_operations(q.body) <= kRead &&
+               std::all_of(q.accesses.begin(), q.accesses.end(),
+                           [&](const Access& a) { return std::all_of(a.index.begin(), a.index.end(), simple); }) &&
+               std::none_of(q.body.nodes().begin(), q.body.nodes().end(),
+                            [](const ScalarNode& n) { return divides_by_sizes(n.index); });
     }
 
     /// Whether the expression only converts bytes to a wider type, as dequantisations do, for one reader that may
@@ -207,6 +247,7 @@ struct Fuser {
         if (!may_share(from, id)) return FusionRefusal{"an option forbids fusing the two"};
         if (!limits.recompute && readers[v].size() > 1)
             return FusionRefusal{"an option forbids recomputation, and its operand has other readers"};
+        if (is_kept_for_sizes(v, id) && !is_cheap(q)) return kKeptForSizes;
         if (const auto refusal = too_expensive(e, access, from, q)) return *refusal;
         auto fused = known.inlined(e, access, q, unrounded(q, v));
         if (!fused) return FusionRefusal{"its operand cannot be computed in place"};

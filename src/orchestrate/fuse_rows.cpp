@@ -9,6 +9,7 @@
 
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
+#include "program/analysis/sized.h"
 #include "schedule/default_schedule.h"
 
 namespace tilewright {
@@ -83,7 +84,12 @@ constexpr size_t kMostRowStages = 12;
 class RowFuser {
   public:
     RowFuser(const Program& program, const FusionLimits& limits)
-        : p_(program), limits_(limits), producers_(program.producers()), consumers_(program.consumers()) {}
+        : p_(program),
+          limits_(limits),
+          producers_(program.producers()),
+          consumers_(program.consumers()),
+          of_sizes_(limits.sizes_apart ? depend_on_sizes(program)
+                                       : IndexVector<ValueId, char>(program.values.size(), 0)) {}
 
     std::vector<KernelGroup> run() {
         for (const PrimitiveId id : p_.primitives.ids())
@@ -153,6 +159,8 @@ class RowFuser {
                 return limits_.may_share(p_.primitives[m], p_.primitives[id]);
             }))
             return FusionRefusal{"an option forbids fusing the two"};
+        if (of_sizes_[p_.primitives[id].outputs[0]] != of_sizes_[p_.primitives[group.members[0]].outputs[0]])
+            return FusionRefusal{"its operand is computed once for all runs of equal sizes"};
         if (!is_ordered(group, id)) return FusionRefusal{"the kernels would depend on each other"};
         OrRefusal<Rows> rows = rows_of(group, id);
         if (const auto* refusal = std::get_if<FusionRefusal>(&rows)) return *refusal;
@@ -284,6 +292,7 @@ class RowFuser {
     const FusionLimits& limits_;
     const IndexVector<ValueId, PrimitiveId> producers_;
     const IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
+    const IndexVector<ValueId, char> of_sizes_;
     std::vector<RowGroup> groups_;
     std::map<PrimitiveId, size_t> group_of_;
 };

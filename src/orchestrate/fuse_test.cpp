@@ -278,6 +278,25 @@ const std::string kProduct = "  p: f32[6, 8] = [6, 8] sum(i2 < 8) mul(@0, @1) wh
 const std::string kSumOfRows = "  s: f32[6, 1] = [6, 1] sum(i2 < 8) @0 where @0 = x[i0, i2]\n";
 const std::string kExponentials = "  a: f32[6, 8] = [6, 8] exp(@0) where @0 = x[i0, i1]\n";
 
+TEST(FuseGreedily, what_depends_on_sizes_alone_is_kept_apart_where_sessions_compute_it_once) {
+    const Program before = parse_program(R"(program t {
+  input x: f32[$n, 8]
+  const table: f32[4] = {1, 2, 3, 4}
+  weight: f32[$n] = [$n] exp(@0) where @0 = table[i0 % 4]
+  mask: bool[$n, 8] = [$n, 8] lt(index(i0), index(i1))
+  scaled: f32[$n, 8] = [$n, 8] mul(@0, @1) where @0 = x[i0, i1], @1 = weight[i0]
+  y: f32[$n, 8] = [$n, 8] select(@0, @1, 0.0) where @0 = mask[i0, i1], @1 = scaled[i0, i1]
+  output y
+})");
+    FusionLimits limits;
+    limits.sizes_apart = true;
+    const std::vector<std::string> apart = primitives(fuse_greedily(before, limits));
+    ASSERT_EQ(apart.size(), 2u);
+    EXPECT_THAT(apart[0], HasSubstr("exp("));
+    EXPECT_THAT(apart[1], HasSubstr("lt(")) << "comparing positions takes no longer than reading the result";
+    expect_same(before, fuse_greedily(before, limits));
+}
+
 TEST(FuseGreedily, says_why_a_reader_is_no_epilogue) {
     const std::string neg = "  y: f32[6, 8] = [6, 8] neg(@0) where @0 = p[i0, i1]\n  output y\n";
     EXPECT_EQ(fuse_refusal(kProduct + neg, "p", "y"), "");

@@ -39,7 +39,10 @@ struct FusionLimits {
     bool recompute = true;  ///< a value with several readers may be computed in each of them
     /// Whether two primitives may be parts of one kernel; empty: always.
     std::function<bool(const Primitive&, const Primitive&)> may_share = {};  // NOLINT: required by g++
-    std::shared_ptr<Refusals> refusals = nullptr;                            ///< null: refusals are not recorded
+    /// What depends on sizes alone (program/analysis/sized.h) shares no kernel with what does not: a session runs its
+    /// kernels once for all runs of equal sizes.
+    bool sizes_apart = false;
+    std::shared_ptr<Refusals> refusals = nullptr;  ///< null: refusals are not recorded
 
     void refuse(const Primitive& producer, const Primitive& reader, FusionRefusal refusal) const {
         if (refusals) refusals->add(producer.origin.parts, reader.origin.parts, refusal);

@@ -49,6 +49,7 @@ struct GroupingOptions {
     std::map<std::string, DimRange> ranges;
     F32Products f32_products;  ///< under Precision::BF16 and F16, on a CPU
     int bf16_terms = 0;  ///< of operands of f32 products on a CPU's tile registers (bf16_terms.h); 0: none are split
+    bool sizes_apart = false;       ///< FusionLimits::sizes_apart: where a session runs such kernels once
     bool keep_refusals = false;     ///< record why kernels were not fused (Plan::refusals)
     std::vector<std::string> skip;  ///< passes to leave out, by name (compile/pass.h)
 };
