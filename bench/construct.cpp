@@ -4,10 +4,11 @@
 //     bench_construct model.onnx --most 5 --trials 200
 //
 // Takes the single-stage kernel with the largest estimate of each operator (several of a model). Schedules: the default
-// heuristic, construction along a tree, Gensor without and with virtual threads, each ranked by the cost model, then
-// Gensor's best eight measured, and the best of --trials measured states of the same space. Every candidate is checked
-// against exact arithmetic before it is measured, and results are stored in the tuning database. Finally all schedules
-// are timed once more, in turns. One thread.
+// heuristic, construction along a tree, the paper's walk without and with virtual threads, the same with the state of
+// the default heuristic and a hill climb (walk.h), each ranked by the cost model, then the best eight of the latter
+// measured, and the best of --trials measured states of the same space. Every candidate is checked against exact
+// arithmetic before it is measured, and results are stored in the tuning database. Finally all schedules are timed once
+// more, in turns. One thread. Table VI compares the first three of these after the heuristic.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -17,6 +18,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "compile/pipeline.h"
 #include "cost/sampling.h"
@@ -42,8 +44,9 @@ struct Settings {
     std::string database;
 };
 
-constexpr const char* kColumns[] = {"rule", "tree", "gensor-v", "gensor", "measured 8", "search"};
-constexpr size_t kRule = 0, kTree = 1, kPlain = 2, kGensor = 3, kEight = 4, kSearch = 5, kAll = 6;
+constexpr const char* kColumns[] = {"rule", "tree", "walk-v", "walk", "gensor-v", "gensor", "measured 8", "search"};
+constexpr size_t kRule = 0, kTree = 1, kWalkPlain = 2, kWalk = 3, kPlain = 4, kGensor = 5, kEight = 6, kSearch = 7,
+                 kAll = 8;
 
 struct Row {
     std::string name;
@@ -127,7 +130,8 @@ class Quality {
         const Program& stages = kernel.stages;
         std::vector<TileProgram> schedules;
         for (const SchedulerKind kind :
-             {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::GensorPlain, SchedulerKind::Gensor}) {
+             {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::GensorPublishedPlain,
+              SchedulerKind::GensorPublished, SchedulerKind::GensorPlain, SchedulerKind::Gensor}) {
             Scheduling how = how_;
             how.kind = kind;
             const double start = now();
@@ -170,9 +174,9 @@ class Quality {
         const auto mean = [&](size_t of, size_t over) { return geometric_mean(rows_, of, over); };
         fmt::print("geometric means over {} kernels, default = 1:", rows_.size());
         for (size_t c = kTree; c < kAll; ++c) fmt::print("  {} {:.3f}", kColumns[c], mean(c, kRule));
-        fmt::print("\nTable VI, steps: tree to graph {:.3f}, virtual threads {:.3f}\n", mean(kPlain, kTree),
-                   mean(kGensor, kPlain));
-        for (const size_t c : {kRule, kGensor, kEight}) {
+        fmt::print("\nTable VI, steps: tree to graph {:.3f}, virtual threads {:.3f}; seed and climb {:.3f}\n",
+                   mean(kWalkPlain, kTree), mean(kWalk, kWalkPlain), mean(kGensor, kWalk));
+        for (const size_t c : {kRule, kWalk, kGensor, kEight}) {
             double least = 1e300;
             for (const Row& r : rows_) least = std::min(least, best_of(r) / r.seconds[c]);
             double sum = 0;
@@ -180,6 +184,17 @@ class Quality {
             fmt::print("share of the best of all: {} {:.3f}, least {:.3f}\n", kColumns[c],
                        std::exp(sum / static_cast<double>(rows_.size())), least);
         }
+    }
+
+    /// Milliseconds of each column, of each kernel.
+    nlohmann::ordered_json json() const {
+        nlohmann::ordered_json out = nlohmann::ordered_json::array();
+        for (const Row& r : rows_) {
+            nlohmann::ordered_json ms;
+            for (size_t c = 0; c < kAll; ++c) ms[kColumns[c]] = r.seconds[c] * 1e3;
+            out.push_back({{"kernel", r.name}, {"construct_ms", r.construct_ms}, {"ms", ms}});
+        }
+        return out;
     }
 
   private:
@@ -270,6 +285,7 @@ int main(int argc, char** argv) {
         "  bench_construct --ops bench/ops/gensor_scaled.txt --trials 1000\n"
         "  bench_construct model.onnx --trials 200 --most 10"};
     std::vector<std::string> models, batches, lines;
+    std::string json;
     Settings settings;
     size_t most = 10;
     app.add_option("models", models, "ONNX models of fixed shapes");
@@ -279,6 +295,7 @@ int main(int argc, char** argv) {
     app.add_option("--most", most, "kernels of a model, those with the largest estimates");
     app.add_option("--seconds", settings.seconds, "for the final timing of each schedule");
     app.add_option("--database", settings.database, "the tuning database");
+    app.add_option("--json", json, "also write the times to this file");
     app.add_flag("-v,--verbose", settings.verbose, "print schedules and their estimates");
     CLI11_PARSE(app, argc, argv);
     try {
@@ -299,6 +316,7 @@ int main(int argc, char** argv) {
             for (const TileProgram& k : quality.kernels_of(make_program(load_model(path), {}), most, true, false))
                 quality.add(k.name, k);
         quality.foot();
+        if (!json.empty()) write_file(json, {quality.json().dump(1) + "\n"});
     } catch (const std::exception& e) {
         fmt::print(stderr, "bench_construct: {}\n", e.what());
         return 1;
