@@ -40,17 +40,16 @@ def print_rows(title, names, rows, columns, base):
 
 
 def figure_10(bench):
-    variants = {l: {"options": [*layout_options(l), *(["--layout-seconds", bench.o.layout_seconds]
-                                                     if l.startswith("joint") else [])]} for l in bench.o.layouts}
+    budgets = {"joint": ["--layout-seconds", bench.o.layout_seconds], "ppo": ["--layout-trials", bench.o.layout_trials]}
+    variants = {l: {"options": [*layout_options(l), *budgets.get(l.partition(":")[0], [])]} for l in bench.o.layouts}
     names, rows = compared(bench, variants)
     columns = [*bench.o.layouts, *bench.peers]
     base = bench.peers[0] if bench.peers else columns[0]
     print_rows(f"Figure 10: ms, {bench.o.threads} threads; then speed over {base}", names, rows, columns, base)
     print("geometric means, paper (Xeon Gold 6248, 40 cores): ALT over Ansor 1.47, ALT-WP over ALT-OL 1.1, ALT over ALT-WP 1.3")
-    for fast, slow in [("joint", "rule"), ("joint", "none"), ("rule", "none"), ("joint:wp", "joint:ol"),
-                       ("joint", "joint:wp"), ("ppo", "rule"), *(("joint", p) for p in bench.peers)]:
-        if fast in columns and slow in columns:
-            print(f"    here: {fast} over {slow} {over(rows, fast, slow)}")
+    pairs = [("joint", "rule"), ("joint", "none"), ("rule", "none"), ("joint:wp", "joint:ol"), ("joint", "joint:wp"),
+             ("ppo", "rule"), ("ppo:wp", "ppo:ol"), ("ppo", "ppo:wp"), *(("joint", p) for p in bench.peers)]
+    print("    here: " + ", ".join(f"{a} over {b} {over(rows, a, b)}" for a, b in pairs if a in columns and b in columns))
     return dict(zip(names, rows))
 
 

@@ -28,6 +28,7 @@
 #include "orchestrate/options.h"
 #include "orchestrate/plan.h"
 #include "schedule/construct/walk.h"
+#include "schedule/spaces.h"
 #include "tune/canonical.h"
 #include "tune/operands.h"
 #include "tune/tuner.h"
@@ -39,6 +40,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 struct Settings {
     int trials = 0;
+    int walks = construct::WalkOptions().walks;
     double seconds = 0.3;
     bool verbose = false;
     std::string database;
@@ -135,7 +137,9 @@ class Quality {
             Scheduling how = how_;
             how.kind = kind;
             const double start = now();
-            schedules.push_back(make_schedule(stages, rows_of(stages), how));
+            const bool published =
+                kind == SchedulerKind::GensorPublished || kind == SchedulerKind::GensorPublishedPlain;
+            schedules.push_back(published ? walked(stages, how) : make_schedule(stages, rows_of(stages), how));
             row.construct_ms = (now() - start) * 1e3;
         }
         std::vector<std::pair<double, double>> seen;  // estimate, measured
@@ -202,6 +206,19 @@ class Quality {
 
     static IndexVector<PrimitiveId, std::vector<size_t>> rows_of(const Program& stages) {
         return IndexVector<PrimitiveId, std::vector<size_t>>(stages.primitives.size());
+    }
+
+    /// The schedule of a published kind, by --walks walks.
+    TileProgram walked(const Program& stages, const Scheduling& how) const {
+        Spaces spaces = spaces_of(stages, rows_of(stages), how);
+        if (spaces.all.empty()) return std::move(spaces.initial);
+        construct::WalkOptions options;
+        options.seed = how.seed;
+        options.walks = settings_.walks;
+        options.virtual_threads = how.kind == SchedulerKind::GensorPublished;
+        options.climb = false;
+        const construct::Realised best = construct::construct(spaces.all[0], options).top[0];
+        return construct::to_tile_program(std::move(spaces.initial.stages), spaces.all[0], best);
     }
 
     /// Times all schedules in turns. Equal schedules share a time.
@@ -292,6 +309,8 @@ int main(int argc, char** argv) {
     app.add_option("--ops", batches, "files of operators, one per line");
     app.add_option("--op", lines, "operators");
     app.add_option("--trials", settings.trials, "states that the search measures; 0: no search");
+    app.add_option("--walks", settings.walks, "of the paper's columns, of 100 steps each (6)")
+        ->check(CLI::Range(1, 100000));
     app.add_option("--most", most, "kernels of a model, those with the largest estimates");
     app.add_option("--seconds", settings.seconds, "for the final timing of each schedule");
     app.add_option("--database", settings.database, "the tuning database");

@@ -116,7 +116,7 @@ def table_vi(bench):
         ops = {label: ops[label] for label in TABLE_VI}
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         subprocess.run([Path(o.tool).with_name("bench_construct"), *(x for op in ops.values() for x in ("--op", op)),
-                        "--json", out.name, "--database", bench.folder / "construct.db"], check=True,
+                        "--walks", str(o.walks), "--json", out.name, "--database", bench.folder / "construct.db"], check=True,
                        stdout=subprocess.DEVNULL)
         found = json.loads(Path(out.name).read_text())
     rows = dict(zip(ops, ([r["ms"] for r in found])))
@@ -147,6 +147,7 @@ def main():
     p.add_argument("--trials", type=int, default=200)
     p.add_argument("--widths", nargs="+", type=int, default=[100, 75, 50])
     p.add_argument("--images", type=int, default=2000, help="runs of a stage of figure 12 that are counted")
+    p.add_argument("--walks", type=int, default=6, help="of 100 steps, of the paper's columns of table VI (6)")
     p.add_argument("--every-operator", action="store_true")
     p.add_argument("--full", action="store_true", help="the operators in the paper's sizes")
     o = p.parse_args()
