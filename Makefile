@@ -133,24 +133,47 @@ bench: build
 	@$(PYTHON) bench/ops.py $(BENCH_OPS:%=bench/ops/%.txt) --every $(BENCH_EVERY) --threads $(BENCH_THREADS) \
 	    --seconds 0.05 --json build/bench/ops.jsonl
 
-# The layouts that figure 9 compares; `make paper-alt ALT="joint ppo rule"` takes 1,000 measurements an operator, days.
+# The layouts that ALT's figure 9 compares; `make paper-alt ALT="joint ppo rule"` takes 1,000 measurements an operator, days.
 ALT = joint rule none
+# Options of bench/alt.py, bench/gensor.py and bench/mcfuser.py.
+ALT_MODELS ?=
+GENSOR ?=
+MCFUSER ?=
+PAPER_PYTHON ?= build/venv/bin/python
+PAPER := PYTHONPATH=build/python PYTHONDONTWRITEBYTECODE=1 $(PAPER_PYTHON)
 
-## paper-alt: ALT's figure 9 (its operators with layouts tuned jointly, by the default heuristic, row-major) and 11
-.PHONY: paper-alt
-paper-alt: tool
+.PHONY: paper-peers
+paper-peers: build
+	@if [ $(PAPER_PYTHON) = build/venv/bin/python ]; then scripts/peers_env.sh build; fi
 	@mkdir -p build/bench
-	@$(PYTHON) bench/ops.py bench/ops/alt.txt --schedulers auto --layouts $(ALT) --threads $(THREADS) \
-	    --peers onnxruntime --json build/bench/alt.jsonl
-	@echo "Figure 11: layouts between two convolutions are converted, or those of the first or of the second one"
-	@$(PYTHON) bench/ops.py bench/ops/alt.txt --match conv_chain --schedulers auto --threads $(THREADS) \
+
+## paper-alt: ALT's figures 9 (layouts of ALT="joint rule none") to 12 (ALT_MODELS=options of bench/alt.py), tables 2 and 3
+.PHONY: paper-alt
+paper-alt: paper-peers
+	@echo "Figure 9; paper, 40 cores of a Xeon Gold 6248: ALT over Torch 9.5, AutoTVM 9.9, FlexTensor 9.8, Ansor 1.6"
+	@$(PAPER) bench/ops.py bench/ops/alt.txt --schedulers auto --layouts $(ALT) --threads $(THREADS) \
+	    --peers onnxruntime openvino --json build/bench/alt.jsonl
+	@$(PAPER) bench/alt.py --threads $(THREADS) $(ALT_MODELS) --json build/bench/alt_models.json
+	@echo "Figure 11: layouts between two convolutions are converted, or those of the first or of the second one;" \
+	    "paper: conversion is faster than both (an image), and takes 8 us"
+	@$(PAPER) bench/ops.py bench/ops/alt.txt --match conv_chain --schedulers auto --threads $(THREADS) \
 	    --layouts joint joint:fp joint:bp joint:wp --peers --json build/bench/alt_propagation.jsonl
+	@build/bin/bench_layouts
+
+## paper-gensor: Gensor's figures 10 to 12 and table VI (GENSOR="--batch 8 --budget 0": options of bench/gensor.py)
+.PHONY: paper-gensor
+paper-gensor: paper-peers
+	@$(PAPER) bench/gensor.py --threads $(THREADS) $(GENSOR) --json build/bench/gensor.json
+
+## paper-mcfuser: MCFuser's figures 2, 8 and 9, table IV and ablations (MCFUSER="--every 3": options of bench/mcfuser.py)
+.PHONY: paper-mcfuser
+paper-mcfuser: paper-peers
+	@$(PAPER) bench/mcfuser.py --threads $(THREADS) $(MCFUSER) --json build/bench/mcfuser.json
 
 ## paper-dietcode: DietCode's figures 15 to 19: one search for all sizes, one for each, and the default plan
 .PHONY: paper-dietcode
-paper-dietcode: build
-	@mkdir -p build/bench
-	@PYTHONPATH=build/python $(PYTHON) bench/dietcode.py --each --form relative published --json build/bench/dietcode.json
+paper-dietcode: paper-peers
+	@$(PAPER) bench/dietcode.py --each --form relative published --json build/bench/dietcode.json
 
 ## charts: draw docs/charts/ from the kept results in bench/results/
 .PHONY: charts

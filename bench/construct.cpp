@@ -4,10 +4,11 @@
 //     bench_construct model.onnx --most 5 --trials 200
 //
 // Takes the single-stage kernel with the largest estimate of each operator (several of a model). Schedules: the default
-// heuristic, construction along a tree, Gensor without and with virtual threads, each ranked by the cost model, then
-// Gensor's best eight measured, and the best of --trials measured states of the same space. Every candidate is checked
-// against exact arithmetic before it is measured, and results are stored in the tuning database. Finally all schedules
-// are timed once more, in turns. One thread.
+// heuristic, construction along a tree, the paper's walk without and with virtual threads, the same with the state of
+// the default heuristic and a hill climb (walk.h), each ranked by the cost model, then the best eight of the latter
+// measured, and the best of --trials measured states of the same space. Every candidate is checked against exact
+// arithmetic before it is measured, and results are stored in the tuning database. Finally all schedules are timed once
+// more, in turns. One thread. Table VI compares the first three of these after the heuristic.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -17,6 +18,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "compile/pipeline.h"
 #include "cost/sampling.h"
@@ -26,6 +28,7 @@
 #include "orchestrate/options.h"
 #include "orchestrate/plan.h"
 #include "schedule/construct/walk.h"
+#include "schedule/spaces.h"
 #include "tune/canonical.h"
 #include "tune/operands.h"
 #include "tune/tuner.h"
@@ -37,13 +40,15 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 struct Settings {
     int trials = 0;
+    int walks = construct::WalkOptions().walks;
     double seconds = 0.3;
     bool verbose = false;
     std::string database;
 };
 
-constexpr const char* kColumns[] = {"rule", "tree", "gensor-v", "gensor", "measured 8", "search"};
-constexpr size_t kRule = 0, kTree = 1, kPlain = 2, kGensor = 3, kEight = 4, kSearch = 5, kAll = 6;
+constexpr const char* kColumns[] = {"rule", "tree", "walk-v", "walk", "gensor-v", "gensor", "measured 8", "search"};
+constexpr size_t kRule = 0, kTree = 1, kWalkPlain = 2, kWalk = 3, kPlain = 4, kGensor = 5, kEight = 6, kSearch = 7,
+                 kAll = 8;
 
 struct Row {
     std::string name;
@@ -127,11 +132,14 @@ class Quality {
         const Program& stages = kernel.stages;
         std::vector<TileProgram> schedules;
         for (const SchedulerKind kind :
-             {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::GensorPlain, SchedulerKind::Gensor}) {
+             {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::GensorPublishedPlain,
+              SchedulerKind::GensorPublished, SchedulerKind::GensorPlain, SchedulerKind::Gensor}) {
             Scheduling how = how_;
             how.kind = kind;
             const double start = now();
-            schedules.push_back(make_schedule(stages, rows_of(stages), how));
+            const bool published =
+                kind == SchedulerKind::GensorPublished || kind == SchedulerKind::GensorPublishedPlain;
+            schedules.push_back(published ? walked(stages, how) : make_schedule(stages, rows_of(stages), how));
             row.construct_ms = (now() - start) * 1e3;
         }
         std::vector<std::pair<double, double>> seen;  // estimate, measured
@@ -170,9 +178,9 @@ class Quality {
         const auto mean = [&](size_t of, size_t over) { return geometric_mean(rows_, of, over); };
         fmt::print("geometric means over {} kernels, default = 1:", rows_.size());
         for (size_t c = kTree; c < kAll; ++c) fmt::print("  {} {:.3f}", kColumns[c], mean(c, kRule));
-        fmt::print("\nTable VI, steps: tree to graph {:.3f}, virtual threads {:.3f}\n", mean(kPlain, kTree),
-                   mean(kGensor, kPlain));
-        for (const size_t c : {kRule, kGensor, kEight}) {
+        fmt::print("\nTable VI, steps: tree to graph {:.3f}, virtual threads {:.3f}; seed and climb {:.3f}\n",
+                   mean(kWalkPlain, kTree), mean(kWalk, kWalkPlain), mean(kGensor, kWalk));
+        for (const size_t c : {kRule, kWalk, kGensor, kEight}) {
             double least = 1e300;
             for (const Row& r : rows_) least = std::min(least, best_of(r) / r.seconds[c]);
             double sum = 0;
@@ -182,11 +190,35 @@ class Quality {
         }
     }
 
+    /// Milliseconds of each column, of each kernel.
+    nlohmann::ordered_json json() const {
+        nlohmann::ordered_json out = nlohmann::ordered_json::array();
+        for (const Row& r : rows_) {
+            nlohmann::ordered_json ms;
+            for (size_t c = 0; c < kAll; ++c) ms[kColumns[c]] = r.seconds[c] * 1e3;
+            out.push_back({{"kernel", r.name}, {"construct_ms", r.construct_ms}, {"ms", ms}});
+        }
+        return out;
+    }
+
   private:
     static double best_of(const Row& r) { return *std::min_element(r.seconds.begin(), r.seconds.end()); }
 
     static IndexVector<PrimitiveId, std::vector<size_t>> rows_of(const Program& stages) {
         return IndexVector<PrimitiveId, std::vector<size_t>>(stages.primitives.size());
+    }
+
+    /// The schedule of a published kind, by --walks walks.
+    TileProgram walked(const Program& stages, const Scheduling& how) const {
+        Spaces spaces = spaces_of(stages, rows_of(stages), how);
+        if (spaces.all.empty()) return std::move(spaces.initial);
+        construct::WalkOptions options;
+        options.seed = how.seed;
+        options.walks = settings_.walks;
+        options.virtual_threads = how.kind == SchedulerKind::GensorPublished;
+        options.climb = false;
+        const construct::Realised best = construct::construct(spaces.all[0], options).top[0];
+        return construct::to_tile_program(std::move(spaces.initial.stages), spaces.all[0], best);
     }
 
     /// Times all schedules in turns. Equal schedules share a time.
@@ -270,15 +302,19 @@ int main(int argc, char** argv) {
         "  bench_construct --ops bench/ops/gensor_scaled.txt --trials 1000\n"
         "  bench_construct model.onnx --trials 200 --most 10"};
     std::vector<std::string> models, batches, lines;
+    std::string json;
     Settings settings;
     size_t most = 10;
     app.add_option("models", models, "ONNX models of fixed shapes");
     app.add_option("--ops", batches, "files of operators, one per line");
     app.add_option("--op", lines, "operators");
     app.add_option("--trials", settings.trials, "states that the search measures; 0: no search");
+    app.add_option("--walks", settings.walks, "of the paper's columns, of 100 steps each (6)")
+        ->check(CLI::Range(1, 100000));
     app.add_option("--most", most, "kernels of a model, those with the largest estimates");
     app.add_option("--seconds", settings.seconds, "for the final timing of each schedule");
     app.add_option("--database", settings.database, "the tuning database");
+    app.add_option("--json", json, "also write the times to this file");
     app.add_flag("-v,--verbose", settings.verbose, "print schedules and their estimates");
     CLI11_PARSE(app, argc, argv);
     try {
@@ -299,6 +335,7 @@ int main(int argc, char** argv) {
             for (const TileProgram& k : quality.kernels_of(make_program(load_model(path), {}), most, true, false))
                 quality.add(k.name, k);
         quality.foot();
+        if (!json.empty()) write_file(json, {quality.json().dump(1) + "\n"});
     } catch (const std::exception& e) {
         fmt::print(stderr, "bench_construct: {}\n", e.what());
         return 1;

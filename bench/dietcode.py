@@ -19,16 +19,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-import tilewright as tw
+from papers import Bench
 from suite import onnx_runtime, times
 
 SECONDS = 0.5
@@ -75,19 +72,8 @@ WORKLOADS = {"tokens": tokens, "hidden": hidden, "batch": batch}
 def compiled(o, path, dims, options):
     """A function of the inputs, the seconds of its compilation, and the notes of the search."""
     with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "model.so")
-        command = [o.tool, "compile", path, "-o", out, "--threads", str(o.threads), "--no-code-cache", *options]
-        command += ["--database", os.path.join(folder, "tuning.db")]
-        for name, text in dims.items():
-            command += ["--dim", f"{name}={text}"]
-        begin = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)}\n{done.stderr}")
-        seconds = time.perf_counter() - begin
-        notes = [line for line in done.stderr.splitlines() if "micro-kernels" in line]
-        session = tw.load(out, threads=o.threads, copy_weights=True)
-        return lambda feeds: session.run(None, feeds), seconds, notes
+        session, seconds, notes = Bench(o, folder).compiled(path, options, [f"{n}={text}" for n, text in dims.items()])
+        return lambda feeds: session.run(None, feeds), seconds, [n for n in notes.splitlines() if "micro-kernels" in n]
 
 
 def compare(o, name, folder):

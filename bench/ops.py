@@ -4,14 +4,15 @@
   bench/ops.py bench/ops/mcfuser_attention.txt
   bench/ops.py bench/ops/*.txt --every 4 --seconds 0.05 --threads 2 --json out.jsonl
 
-Each operator is measured in ROUNDS rounds, in each once by `tilewright op` (for each of --schedulers and of --layouts),
-then by each peer, so that a change of the machine's speed affects all; a figure is the median of its rounds' medians.
+Each operator is measured in ROUNDS rounds, in each once by `tilewright op` (for each of --schedulers and of --layouts,
+or of --variants, which are names and further options of it), then by each peer, so that a change of the machine's speed affects all; a figure is the median of its rounds' medians.
 The first round checks Tilewright's result against the interpreter. A ratio is a column's time over the first column's.
 The last line has the geometric means.
 
 Peers: onednn and openblas are programs that are built if their Debian packages are installed; onnxruntime runs
 the same model in this Python if it has onnxruntime and numpy (`python3 -m venv venv && venv/bin/pip install numpy
-onnxruntime`, then venv/bin/python bench/ops.py ...). A missing peer or operator has '-' in its column.
+onnxruntime`, then venv/bin/python bench/ops.py ...), and so does openvino. A missing peer or operator has '-' in its
+column.
 
 Exit status 1 if an operator failed in Tilewright.
 """
@@ -19,6 +20,7 @@ import argparse
 import json
 import math
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -31,9 +33,14 @@ try:
     import onnxruntime
 except ImportError:
     onnxruntime = None
+try:
+    import numpy as np
+    import openvino
+except ImportError:
+    openvino = None
 
 ROOT = Path(__file__).resolve().parent.parent
-PEERS = ["onednn", "openblas", "onnxruntime"]
+PEERS = ["onednn", "openblas", "onnxruntime", "openvino"]
 DTYPES = {"f32": "float32", "i64": "int64"}
 
 
@@ -57,20 +64,16 @@ def layout_options(name):
 
 
 class Tilewright:
-    """`tilewright op` with one scheduler and one choice of layouts."""
+    """`tilewright op` with these further options."""
 
-    def __init__(self, options, scheduler, layouts):
-        self.options, self.scheduler, self.layouts = options, scheduler, layouts
-        named = [scheduler] * (len(options.schedulers) > 1) + [layouts] * (len(options.layouts) > 1)
-        self.name = " ".join(named) or scheduler
+    def __init__(self, options, name, more):
+        self.options, self.name, self.more = options, name, more
 
     def turn(self, op, folder, first):
         """The command's JSON object; with 'error' if it failed."""
         out = folder / "tilewright.json"
         out.unlink(missing_ok=True)
-        command = [self.options.build / "bin/tilewright", "op", op, "--calibrate", "--scheduler", self.scheduler,
-                   *layout_options(self.layouts),
-                   "--json", out, "--time", str(self.options.seconds), "--threads", str(self.options.threads)]
+        command = [self.options.build / "bin/tilewright", "op", op, "--calibrate", *self.more, "--json", out, "--time", str(self.options.seconds), "--threads", str(self.options.threads)]
         if first:
             command += ["--save", folder / "model.onnx"]
         else:
@@ -107,37 +110,37 @@ class Program:
         return result.get("measured_ms")
 
 
-class OnnxRuntime:
-    """ONNX Runtime in this process, inputs and outputs bound once."""
-    name = "onnxruntime"
+def columns_of(options):
+    """Tilewright's columns: the variants, else every scheduler with every choice of layouts."""
+    if options.variants:
+        return [Tilewright(options, name, shlex.split(more))
+                for name, _, more in (variant.partition("=") for variant in options.variants)]
+    out = []
+    for scheduler in options.schedulers:
+        for layouts in options.layouts:
+            named = [scheduler] * (len(options.schedulers) > 1) + [layouts] * (len(options.layouts) > 1)
+            out.append(Tilewright(options, " ".join(named) or scheduler,
+                                  ["--scheduler", scheduler, *layout_options(layouts)]))
+    return out
+
+
+def random_inputs(inputs):
+    """Arrays by name, as `tilewright op` draws them in kind."""
+    rng = np.random.default_rng(1)
+    return {i["name"]: (rng.integers(0, i["limit"], i["shape"]) if i["limit"] > 0
+                        else rng.standard_normal(i["shape"])).astype(DTYPES[i["dtype"]]) for i in inputs}
+
+
+class Library:
+    """A library in this process: `run` computes once."""
 
     def __init__(self, options):
         self.options = options
 
-    def there(self):
-        return onnxruntime is not None
-
-    def prepare(self, op, folder, inputs):
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self.options.threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        self.session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options,
-                                                    providers=["CPUExecutionProvider"])
-        rng = np.random.default_rng(1)
-        self.binding = self.session.io_binding()
-        for i in inputs:
-            values = (rng.integers(0, i["limit"], i["shape"]) if i["limit"] > 0 else rng.standard_normal(i["shape"]))
-            value = onnxruntime.OrtValue.ortvalue_from_numpy(values.astype(DTYPES[i["dtype"]]))
-            self.binding.bind_ortvalue_input(i["name"], value)
-        for out in self.session.get_outputs():
-            value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(out.shape, np.float32)
-            self.binding.bind_ortvalue_output(out.name, value)
-
     def time_of(self, runs):
         start = time.perf_counter()
         for _ in range(runs):
-            self.session.run_with_iobinding(self.binding)
+            self.run()
         return (time.perf_counter() - start) / runs * 1e3
 
     def turn(self):
@@ -149,6 +152,48 @@ class OnnxRuntime:
             times.append(self.time_of(together))
             spent += times[-1] * together
         return statistics.median(times)
+
+
+class OpenVino(Library):
+    """OpenVINO, inputs set once, in f32."""
+    name = "openvino"
+
+    def there(self):
+        return openvino is not None
+
+    def prepare(self, op, folder, inputs):
+        config = {"INFERENCE_NUM_THREADS": self.options.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
+                  "INFERENCE_PRECISION_HINT": "f32"}
+        model = openvino.Core().compile_model(str(folder / "model.onnx"), "CPU", config)
+        request = model.create_infer_request()
+        for name, values in random_inputs(inputs).items():
+            request.set_tensor(name, openvino.Tensor(values))
+        self.run = request.infer
+
+
+class OnnxRuntime(Library):
+    """ONNX Runtime, inputs and outputs bound once."""
+    name = "onnxruntime"
+
+    def there(self):
+        return onnxruntime is not None
+
+    def prepare(self, op, folder, inputs):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.options.threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options,
+                                                    providers=["CPUExecutionProvider"])
+        self.binding = self.session.io_binding()
+        for name, values in random_inputs(inputs).items():
+            self.binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(values))
+        for out in self.session.get_outputs():
+            value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(out.shape, np.float32)
+            self.binding.bind_ortvalue_output(out.name, value)
+
+    def run(self):
+        self.session.run_with_iobinding(self.binding)
 
 
 def median(values):
@@ -225,6 +270,8 @@ def main():
     parser.add_argument("--schedulers", nargs="+", default=["default"], help="ratios are to the first one's time")
     parser.add_argument("--layouts", nargs="+", default=["rule"], metavar="LAYOUTS",
                         help="likewise: none, rule, joint, ppo (both measure kernels), joint:fp (an ablation), joint:2 (levels)")
+    parser.add_argument("--variants", nargs="+", metavar="NAME=OPTIONS",
+                        help="in place of both: 'deep=--scheduler mcfuser --chain-ablation deep'")
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3, help="rounds per operator (3)")
@@ -239,8 +286,9 @@ def main():
     if min(options.rounds, options.every, options.threads) < 1:
         parser.error("--rounds, --every and --threads take 1 or more")
 
-    own = [Tilewright(options, s, l) for s in options.schedulers for l in options.layouts]
-    all_peers = [OnnxRuntime(options) if p == "onnxruntime" else Program(options, p) for p in options.peers]
+    own = columns_of(options)
+    in_process = {"onnxruntime": OnnxRuntime, "openvino": OpenVino}
+    all_peers = [in_process[p](options) if p in in_process else Program(options, p) for p in options.peers]
     peers = [p for p in all_peers if p.there()]
     for p in all_peers:
         if p not in peers:

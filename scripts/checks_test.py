@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of the scripts (check_*.py on small trees that break one rule each, replay.py, tutorial.py) and of
-bench/charts.py."""
+"""Tests of the scripts (check_*.py on small trees that break one rule each, replay.py, tutorial.py), of bench/charts.py and
+of the columns of bench/ops.py."""
 
+import argparse
 import contextlib
 import io
 import json
@@ -21,6 +22,7 @@ import tutorial  # noqa: E402
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 import charts  # noqa: E402
+import ops  # noqa: E402
 
 
 def include_violations(tree):
@@ -392,6 +394,23 @@ class Charts(unittest.TestCase):
             drawn = os.path.join(ROOT, "docs", "charts", name[:-len("json")] + "svg")
             with open(drawn, encoding="utf-8") as f:
                 self.assertEqual(charts.chart(result), f.read(), f"{drawn}: run `make charts`")
+
+
+class OperatorColumns(unittest.TestCase):
+    def columns(self, **options):
+        given = {"variants": None, "schedulers": ["auto"], "layouts": ["rule"], **options}
+        return [(c.name, c.more) for c in ops.columns_of(argparse.Namespace(**given))]
+
+    def test_every_scheduler_has_every_choice_of_layouts(self):
+        self.assertEqual([("auto", ["--scheduler", "auto", "--layouts", "rule"])], self.columns())
+        self.assertEqual(["tree rule", "tree none", "auto rule", "auto none"],
+                         [name for name, _ in self.columns(schedulers=["tree", "auto"], layouts=["rule", "none"])])
+        self.assertEqual(["--layouts", "joint", "--layout-ablation", "fp"], ops.layout_options("joint:fp"))
+        self.assertEqual(["--layouts", "ppo", "--layout-levels", "2"], ops.layout_options("ppo:2"))
+
+    def test_variants_have_names_and_any_options(self):
+        self.assertEqual([("deep", ["--scheduler", "mcfuser", "--chain-ablation", "deep"]), ("plain", [])],
+                         self.columns(variants=["deep=--scheduler mcfuser --chain-ablation deep", "plain="]))
 
 
 class Replay(unittest.TestCase):

@@ -45,6 +45,8 @@ void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, int6
     Scheduling& s = o.scheduling;
     s.kind = options.scheduler;
     s.trials = options.trials;
+    s.chains_without = options.chains_without;
+    s.all_chains = options.all_chains;
     s.precision = options.precision;
     s.gpu_libraries = options.gpu_libraries;
     if (s.target.gpu) {

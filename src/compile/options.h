@@ -77,6 +77,8 @@ struct CompileOptions : GroupingOptions {
     std::shared_ptr<const cpu::KernelProvider> provider;
     std::string database;  ///< path of the tuning database; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of schedule search, per kernel
+    chain::Ablation chains_without = chain::Ablation::None;  ///< Scheduling::chains_without
+    bool all_chains = false;                                 ///< Scheduling::all_chains
     dynamic::JointOptions joint_search =
         {};                   ///< of SchedulerKind::DietCode; `trials` and the seed of Scheduling replace its own
     std::string code_folder;  ///< cache of machine code (base/code_cache.h); empty: none

@@ -124,6 +124,8 @@ TEST_F(KeptModels, AreNotThoseOfOtherModelsAndOptions) {
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.fuse = false; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.skip = {"split_k"}; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Default; }));
+    EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.all_chains = true; }));
+    EXPECT_FALSE(kept([](PipelineOptions& o) { o.compile.chains_without = chain::Ablation::Chimera; }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.rewrite.reset(); }));
     EXPECT_FALSE(kept([](PipelineOptions& o) { o.rewrite->rules.winograd = false; }));
     write("mlp", {{"hidden", 48}});

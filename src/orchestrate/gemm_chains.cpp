@@ -1,6 +1,7 @@
 #include "orchestrate/gemm_chains.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -191,11 +192,12 @@ class GemmChains {
             m.promise += estimate_of(groups_[g]) + kKernelSeconds;
         }
         // The chain has at least the arithmetic of its kernels. It is pruned where that is nearly all of their time.
-        if (schedules_.costs().lower_bound(m.body.stages) > kPruned * m.apart)
+        const bool all = schedules_.how().all_chains;
+        if (!all && schedules_.costs().lower_bound(m.body.stages) > kPruned * m.apart)
             return FusionRefusal{"a GEMM chain would save nothing even at its lower bound"};
         // A chain of one task may still become as many times faster as there are workers, by split-K.
         const double replaces = m.apart * schedules_.how().target.tasks_at_a_time();
-        const auto& fused = schedules_.estimated_chain(m.body, replaces);
+        const auto& fused = all ? schedules_.estimated_chain(m.body) : schedules_.estimated_chain(m.body, replaces);
         if (!fused) return FusionRefusal{"the GEMM chain has no schedule, or none that is nearly as fast"};
         m.promise -= fused->seconds + kKernelSeconds;
         m.inside = inside;
@@ -312,7 +314,8 @@ class GemmChains {
             const double gain = gain_of(all[k]);
             const int of_kind = preference(all[k]);
             const bool one = of_kind > 0 && on_matrix_instructions(all[k]);
-            const bool enough = gain > (one ? -kAttentionExcess * all[k].apart : 0);
+            const bool enough =
+                schedules_.how().all_chains ? std::isfinite(gain) : gain > (one ? -kAttentionExcess * all[k].apart : 0);
             if (enough && (!best || std::pair(of_kind, gain) > std::pair(preference(all[*best]), most))) {
                 most = gain;
                 best = k;

@@ -319,6 +319,24 @@ TEST(GemmChains, plans_with_chains_compute_their_programs) {
     EXPECT_GT(chains, 20);
 }
 
+TEST(GemmChains, are_one_kernel_without_a_gain_where_all_are_wanted) {
+    // Two products whose intermediate result fits the cache: fusing them saves next to nothing.
+    const Program p = chain::two_products(512, 256, 64, 64);
+    const auto plan_of = [&](bool all) {
+        OrchestrateOptions options;
+        options.scheduling = avx2_scheduling(SchedulerKind::Mcfuser);
+        options.scheduling.all_chains = all;
+        KernelSet kernels;
+        const Plan plan = plan_program(p, kernels, options);
+        for (const TileProgram& kernel : kernels.kernels()) EXPECT_EQ(verify(kernel), std::vector<std::string>());
+        const std::vector<Tensor> inputs = random_inputs(p, 4);
+        EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, kernels, inputs)), 1e-4);
+        return plan.steps.size();
+    };
+    EXPECT_EQ(plan_of(false), 2u);
+    EXPECT_EQ(plan_of(true), 1u);
+}
+
 TEST(GemmChains, schedulers_that_know_no_chains_make_none) {
     for (const SchedulerKind kind : {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::Gensor}) {
         OrchestrateOptions options;

@@ -107,6 +107,9 @@ std::string scheduling_text(const Scheduling& how) {
     text += ' ' + text_of(m.memory);
     if (t.f16_sums()) text += fmt::format(" f16 {:a}", m.f16_per_cycle);
     if (how.residual) text += " residual " + how.residual->id();
+    if (how.chains_without != chain::Ablation::None)
+        text += fmt::format(" chains without {}", static_cast<int>(how.chains_without));
+    if (how.all_chains) text += " all chains";
     if (t.gpu) text += fmt::format(" {} {} {}", print(*t.gpu), to_string(how.precision), how.gpu_libraries);
     return text;
 }

@@ -23,10 +23,16 @@ namespace tilewright {
 namespace {
 
 constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
-    {SchedulerKind::Default, "default"},   {SchedulerKind::Tree, "tree"},
-    {SchedulerKind::Gensor, "gensor"},     {SchedulerKind::GensorPlain, "gensor-plain"},
-    {SchedulerKind::Mcfuser, "mcfuser"},   {SchedulerKind::Search, "search"},
-    {SchedulerKind::DietCode, "dietcode"}, {SchedulerKind::Auto, "auto"},
+    {SchedulerKind::Default, "default"},
+    {SchedulerKind::Tree, "tree"},
+    {SchedulerKind::Gensor, "gensor"},
+    {SchedulerKind::GensorPlain, "gensor-plain"},
+    {SchedulerKind::GensorPublished, "gensor-published"},
+    {SchedulerKind::GensorPublishedPlain, "gensor-published-plain"},
+    {SchedulerKind::Mcfuser, "mcfuser"},
+    {SchedulerKind::Search, "search"},
+    {SchedulerKind::DietCode, "dietcode"},
+    {SchedulerKind::Auto, "auto"},
 };
 
 /// Maximum number of a chain's axes: with more (chains of convolutions) there are too many loop orders to search.
@@ -213,6 +219,11 @@ Spaces spaces_of(Program stages, const IndexVector<PrimitiveId, std::vector<size
 
 namespace {
 
+/// Whether the walk is the paper's, without what walk.h adds to it.
+bool as_published(SchedulerKind kind) {
+    return kind == SchedulerKind::GensorPublished || kind == SchedulerKind::GensorPublishedPlain;
+}
+
 TileProgram make_tiles(Program given, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                        const Scheduling& how) {
     auto [initial, all] = spaces_of(std::move(given), row_axes, how);
@@ -227,12 +238,15 @@ TileProgram make_tiles(Program given, const IndexVector<PrimitiveId, std::vector
     }
     construct::WalkOptions options;
     options.seed = how.seed;
-    options.virtual_threads = how.kind != SchedulerKind::GensorPlain;
+    const bool plain = how.kind == SchedulerKind::GensorPlain || how.kind == SchedulerKind::GensorPublishedPlain;
+    options.virtual_threads = !plain;
+    options.climb = !as_published(how.kind);
     std::vector<std::pair<const construct::Problem*, construct::Realised>> top;
     for (const construct::Problem& p : all) {
         options.also.clear();
         const bool group = p.micro.matrix && p.micro.matrix->group();
-        if (group == uses_warpgroups(initial)) options.also.push_back(construct::state_of(p, initial));
+        if (group == uses_warpgroups(initial) && !as_published(how.kind))
+            options.also.push_back(construct::state_of(p, initial));
         const construct::Constructed found =
             how.kind == SchedulerKind::Tree ? construct::construct_tree(p) : construct::construct(p, options);
         for (const construct::Realised& r : found.top) top.emplace_back(&p, r);
@@ -338,7 +352,8 @@ std::unique_ptr<CandidateSearch> search_chain(const Program& stages, const Sched
     const auto c = searchable_chain(stages, how);
     if (!c || how.target.gpu) return nullptr;
     std::vector<TileProgram> all;
-    for (chain::Found& f : chain::sample(*c, how.target, most, how.seed)) all.push_back(std::move(f.program));
+    for (chain::Found& f : chain::sample(*c, how.target, most, how.seed, how.chains_without))
+        all.push_back(std::move(f.program));
     return std::make_unique<ListedSearch>(std::move(all));
 }
 
@@ -347,7 +362,8 @@ std::optional<TileProgram> make_chain_schedule(const Program& stages, const Sche
     if (!c) return std::nullopt;
     if (how.kind == SchedulerKind::Search && how.measures() && how.estimates) {
         std::vector<TileProgram> all;
-        for (chain::Found& f : chain::sample(*c, how.target, static_cast<size_t>(how.trials), how.seed))
+        const auto trials = static_cast<size_t>(how.trials);
+        for (chain::Found& f : chain::sample(*c, how.target, trials, how.seed, how.chains_without))
             all.push_back(std::move(f.program));
         if (all.empty()) return std::nullopt;
         return with_annotations(fastest(std::move(all), *how.costs), how);
@@ -356,6 +372,7 @@ std::optional<TileProgram> make_chain_schedule(const Program& stages, const Sche
     options.seed = how.seed;
     options.costs = how.costs.get();
     options.replaces = replaces;
+    options.without = how.chains_without;
     if (how.target.gpu) return gpu_chain_schedule(*c, how.target, precision_of(stages, how), options);
     chain::SearchResult found = chain::search(*c, how.target, options);
     if (found.top.empty()) return std::nullopt;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cost/estimate.h"
+#include "schedule/chain/ablation.h"
 #include "schedule/default_schedule.h"
 #include "schedule/gpu/gpu_schedule.h"
 #include "schedule/kernel_costs.h"
@@ -23,10 +24,13 @@ enum class SchedulerKind : uint8_t {
     Tree,         ///< construction along a tree, as in Roller (schedule/construct)
     Gensor,       ///< Gensor's walk (schedule/construct)
     GensorPlain,  ///< the same without virtual threads
-    Mcfuser,      ///< GEMM chains as one kernel (schedule/chain), other kernels by the default heuristic
-    Search,       ///< measures many states of Gensor's space, and of MCFuser's for chains
-    DietCode,     ///< measures micro-kernels for all samples of dynamic sizes together; fixed sizes as Search
-    Auto,         ///< the default or Gensor's schedule, whichever has the lower estimate; chains where they gain
+    /// Gensor's walk alone, as the paper has it: no state of the default heuristic, no climb behind the walk.
+    GensorPublished,
+    GensorPublishedPlain,  ///< the same without virtual threads
+    Mcfuser,               ///< GEMM chains as one kernel (schedule/chain), other kernels by the default heuristic
+    Search,                ///< measures many states of Gensor's space, and of MCFuser's for chains
+    DietCode,              ///< measures micro-kernels for all samples of dynamic sizes together; fixed sizes as Search
+    Auto,  ///< the default or Gensor's schedule, whichever has the lower estimate; chains where they gain
 };
 /// Whether the scheduler measures schedules of itself.
 constexpr bool searches(SchedulerKind kind) { return kind == SchedulerKind::Search || kind == SchedulerKind::DietCode; }
@@ -47,6 +51,8 @@ struct Scheduling {
     /// Search requires costs that measure schedules. Chains measure their best eight if possible. Null: estimates.
     std::shared_ptr<const KernelCosts> costs;
     int trials = 1000;  ///< of Search and DietCode
+    chain::Ablation chains_without = chain::Ablation::None;
+    bool all_chains = false;  ///< every chain that has a schedule is one kernel, whether it gains or not
     /// Of DietCode: what it has found for the model's samples of dynamic sizes. Null: as Search.
     std::shared_ptr<dynamic::JointSchedules> joint;
 

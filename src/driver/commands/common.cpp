@@ -35,6 +35,8 @@ constexpr SchedulerName kSchedulers[] = {
     {SchedulerKind::Tree, "construction along a tree: one objective, no backtracking"},
     {SchedulerKind::Gensor, "construction by a Markov walk over the tiles of every level"},
     {SchedulerKind::GensorPlain, "gensor without virtual threads"},
+    {SchedulerKind::GensorPublished, "the walk alone, as in the paper: no seed, no hill climb"},
+    {SchedulerKind::GensorPublishedPlain, "the same without virtual threads"},
     {SchedulerKind::Mcfuser, "GEMM chains as one kernel, all else by the default heuristic"},
     {SchedulerKind::Search,
      "the best of --trials measured states of gensor's space, of mcfuser's for chains, then of its annotations"},
@@ -49,6 +51,12 @@ constexpr std::pair<std::string_view, joint::Ablation> kLayoutAblations[] = {
     {"wp", joint::Ablation::WithoutPropagation},
     {"fp", joint::Ablation::ForwardOnly},
     {"bp", joint::Ablation::BackwardOnly},
+};
+
+constexpr std::pair<std::string_view, chain::Ablation> kChainAblations[] = {
+    {"deep", chain::Ablation::DeepOnly},
+    {"unhoisted", chain::Ablation::Unhoisted},
+    {"chimera", chain::Ablation::Chimera},
 };
 
 }  // namespace
@@ -96,6 +104,9 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     o.provider = provider(o.optimal.profile != Profile::None && o.orchestrator == Orchestrator::Optimal);
     o.database = database;
     o.trials = trials;
+    o.all_chains = all_chains;
+    for (const auto& [name, ablation] : kChainAblations)
+        if (chain_ablation == name) o.chains_without = ablation;
     o.joint_search.published = joint_search == "published";
 }
 
@@ -137,6 +148,15 @@ void add_search_options(CLI::App& command, SchedulerOptions& o) {
                     "of --scheduler dietcode: relative to estimates and to the fastest known, measuring only what can "
                     "change the choice; or as published (relative)")
         ->check(CLI::IsMember({"relative", "published"}));
+    command.add_flag(
+        "--all-chains", o.all_chains,
+        "with greedy orchestration: every GEMM chain that has a schedule becomes one kernel, whether or not "
+        "it is estimated to gain");
+    command
+        .add_option("--chain-ablation", o.chain_ablation,
+                    "GEMM chains without a part of MCFuser, on a CPU: deep (no flat tiling expressions), unhoisted "
+                    "(copies of operands stay in their own loops), or chimera (both)")
+        ->check(CLI::IsMember({"deep", "unhoisted", "chimera"}));
 }
 
 void add_layout_options(CLI::App& command, SchedulerOptions& o) {
@@ -240,7 +260,7 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
 
 std::string scheduler_help() {
     std::string out = "Schedulers:\n";
-    for (const SchedulerName& s : kSchedulers) out += fmt::format("  {:<10}{}\n", to_string(s.kind), s.help);
+    for (const SchedulerName& s : kSchedulers) out += fmt::format("  {:<24}{}\n", to_string(s.kind), s.help);
     return out;
 }
 

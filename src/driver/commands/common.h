@@ -26,7 +26,8 @@ struct SchedulerOptions {
     std::string layouts = "rule";
     std::optional<double> layout_seconds = {};  ///< of --layouts joint and ppo; none: theirs
     int layout_trials = 1000, layout_levels = 1;
-    std::string layout_ablation;  ///< empty: none
+    std::string layout_ablation, chain_ablation;  ///< empty: none
+    bool all_chains = false;
     bool measure = false;
     double measure_seconds = CompileOptions().measure_seconds;
     bool tuned = false;

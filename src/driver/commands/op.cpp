@@ -33,6 +33,7 @@ using Json = nlohmann::ordered_json;
 struct OpOptions {
     std::vector<std::string> ops, batches;
     SchedulerOptions scheduler;
+    RewriteFlags rewrite;
     std::string isa, json, save;
     int threads = 0, iterations = 0;
     size_t chain_model = 0;  ///< candidates to measure against the model; 0: none
@@ -121,6 +122,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     options.compile.note = print_note;
     o.scheduler.apply(options.compile);
     options.rewrite.value().rules.winograd = false;  // results are checked against the error of direct sums
+    o.rewrite.apply(options);
     const Compilation c = compile_model(model.bytes.data(), model.bytes.size(), options);
     r.inputs = model.inputs;
     r.construct_ms = c.model->stats().schedule_ms;
@@ -343,6 +345,8 @@ void add_op_command(CLI::App& app, int& status) {
     c->add_option("--check-points", o->budget,
                   "most points to interpret; larger operators are checked by samples (2e7)")
         ->check(CLI::Range(1e3, 1e15));
+    c->add_flag("--no-rewrites", o->rewrite.no_rewrites,
+                "no rewrites of the program: products of three factors in the order given");
     c->add_flag("--no-check", o->no_check, "do not compare with the interpreter");
     c->add_flag("--no-run", o->no_run, "do not measure");
     CLI::Option* calibrate =

@@ -89,7 +89,7 @@ TEST_F(OpCommand, PrintsALineAndWritesAnObjectForEachOperator) {
 
 TEST_F(OpCommand, AcceptsEverySchedulerOfItsHelp) {
     const std::string help = run({"--help"}).out;
-    for (const char* name : {"default", "tree", "gensor", "mcfuser", "auto"}) {
+    for (const char* name : {"default", "tree", "gensor", "gensor-published", "mcfuser", "auto"}) {
         EXPECT_THAT(help, HasSubstr(std::string("  ") + name));
         const Result r = run({"gemm m=40 n=48 k=64", "attention heads=2 m=24 k=16", "--scheduler", name, "--no-run",
                               "--threads", "1", "--json", file("out.jsonl")});
@@ -100,6 +100,25 @@ TEST_F(OpCommand, AcceptsEverySchedulerOfItsHelp) {
             EXPECT_EQ(j["checked"]["elements"], j["checked"]["of"]);
         }
     }
+}
+
+TEST_F(OpCommand, ComputesChainsInTheGivenOrderWithoutRewrites) {
+    // A (B D) is a tenth of the work of (A B) D.
+    const std::string chain = "chain m=256 n=128 k=16 h=16";
+    const auto estimate = [&](std::vector<std::string> more) {
+        std::vector<std::string> args{chain, "--no-run", "--threads", "1", "--json", file("out.jsonl")};
+        args.insert(args.end(), more.begin(), more.end());
+        const Result r = run(args);
+        EXPECT_EQ(r.status, 0) << r.err;
+        const Json j = lines("out.jsonl").at(0);
+        EXPECT_EQ(j["ok"], true);
+        return j["estimate_ms"].get<double>();
+    };
+    EXPECT_GT(estimate({"--no-rewrites"}), 1.5 * estimate({}));
+    for (const char* without : {"deep", "unhoisted", "chimera"})
+        EXPECT_GE(estimate({"--no-rewrites", "--scheduler", "mcfuser", "--chain-ablation", without}),
+                  0.97 * estimate({"--no-rewrites", "--scheduler", "mcfuser"}))
+            << without;
 }
 
 TEST_F(OpCommand, ChecksLargeOperatorsBySamples) {

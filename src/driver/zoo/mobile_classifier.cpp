@@ -27,21 +27,30 @@ Value inverted_residual(GraphBuilder& b, const Value& x, int64_t expansion, int6
     return residual ? add(b, x, y) : y;
 }
 
+/// The channels of a narrower or wider network: multiples of 8, at least 90 % of what `percent` gives.
+int64_t scaled(int64_t channels, int64_t percent) {
+    const int64_t wanted = channels * percent;
+    const int64_t rounded = std::max<int64_t>(8, (wanted + 400) / 800 * 8);
+    return 10 * rounded * 100 < 9 * wanted ? rounded + 8 : rounded;
+}
+
 void mobilenet_v2(GraphBuilder& b, const ZooSettings& s) {
+    const int64_t width = s.at("width");
     const std::vector<Stage> stages = {{1, 16, 1, 1, 3}, {6, 24, 2, 2, 3},  {6, 32, 3, 2, 3}, {6, 64, 4, 2, 3},
                                        {6, 96, 3, 1, 3}, {6, 160, 3, 2, 3}, {6, 320, 1, 1, 3}};
-    Value x = image_input(b, s);
+    Value x = image_input(b, s, s.at("in"));
     {
         const auto features = b.scope("features");
-        x = relu6(b, conv_norm(b, "stem", x, {.out = 32, .kernel = {3}, .stride = {2}, .pad = {1}}));
+        x = relu6(b, conv_norm(b, "stem", x, {.out = scaled(32, width), .kernel = {3}, .stride = {2}, .pad = {1}}));
         int index = 1;
         for (const Stage& stage : stages) {
             for (int64_t i = 0; i < stage.blocks; ++i) {
                 const auto scope = b.scope(std::to_string(index++));
-                x = inverted_residual(b, x, stage.expansion, stage.channels, i == 0 ? stage.stride : 1);
+                const int64_t out = scaled(stage.channels, width);
+                x = inverted_residual(b, x, stage.expansion, out, i == 0 ? stage.stride : 1);
             }
         }
-        x = relu6(b, conv_norm(b, "last", x, {.out = 1280}));
+        x = relu6(b, conv_norm(b, "last", x, {.out = scaled(1280, std::max<int64_t>(100, width))}));
     }
     b.output(gemm(b, "classifier", flatten(b, global_average_pool(b, x)), 1000), "output");
 }
@@ -144,7 +153,11 @@ void shufflenet_v2(GraphBuilder& b, const ZooSettings& s) {
 
 void add_mobile_classifiers(std::vector<Recipe>& recipes) {
     const std::vector<ZooOption> options = {batch_option(), size_option(224, 32, 4096), norm_option()};
-    recipes.push_back({"mobilenet_v2", "inverted residuals with depthwise convolutions, ReLU6", options, mobilenet_v2});
+    std::vector<ZooOption> scalable = options;
+    scalable.push_back({"width", 100, 10, 400, "channels of every layer, in percent of the published ones"});
+    scalable.push_back(number_option("in", 3, 1024, "channels of the image"));
+    recipes.push_back(
+        {"mobilenet_v2", "inverted residuals with depthwise convolutions, ReLU6", scalable, mobilenet_v2});
     recipes.push_back(
         {"efficientnet_b0", "inverted residuals with squeeze-and-excitation, SiLU", options, efficientnet_b0});
     recipes.push_back({"shufflenet_v2_x1_0", "split and shuffled channels", options, shufflenet_v2});

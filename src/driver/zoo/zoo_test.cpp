@@ -210,6 +210,26 @@ TEST(Zoo, BatchChangesShapesNotWeights) {
     EXPECT_EQ(build_zoo_model("mobilenet_v2", 0, {{"batch", 8}}).macs, 8 * entry("mobilenet_v2").macs);
 }
 
+// Torchvision's MobileNetV2 with other width multipliers has as many parameters.
+TEST(Zoo, WidthScalesTheChannelsOfMobileNet) {
+    const auto parameters = [](int64_t percent, int64_t in) {
+        const onnx::ModelProto model =
+            parsed(build_zoo_model("mobilenet_v2", 0, {{"width", percent}, {"in", in}}).bytes);
+        int64_t n = 0;
+        for (const auto& tensor : model.graph().initializer())
+            if (tensor.data_type() == onnx::TensorProto::FLOAT) {
+                int64_t elements = 1;
+                for (const int64_t d : tensor.dims()) elements *= d;
+                n += elements;
+            }
+        return n;
+    };
+    const int64_t whole = parameters(100, 3);
+    EXPECT_NEAR(static_cast<double>(parameters(50, 3)) * 1e-6, 1.97, 0.03);
+    EXPECT_NEAR(static_cast<double>(parameters(140, 3)) * 1e-6, 6.11, 0.05);
+    EXPECT_EQ(whole - parameters(100, 1), 2 * 32 * 9);  // the first layer reads one channel
+}
+
 TEST(Zoo, WritesTheSameBytesToAFile) {
     const auto folder = std::filesystem::temp_directory_path() / ("zoo_test_" + std::to_string(::getpid()));
     std::filesystem::create_directory(folder);

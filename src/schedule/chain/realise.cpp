@@ -14,8 +14,8 @@ namespace {
 
 class Tree {
   public:
-    Tree(const Chain& c, const Candidate& candidate, const Target& target, StageChoices* known)
-        : c_(c), candidate_(candidate), target_(target), known_(known), range_(c.extents) {}
+    Tree(const Chain& c, const Candidate& candidate, const Target& target, StageChoices* known, Ablation without)
+        : c_(c), candidate_(candidate), target_(target), known_(known), hoists_(hoists(without)), range_(c.extents) {}
 
     std::optional<TileProgram> run() {
         t_.stages = c_.stages;
@@ -252,7 +252,8 @@ class Tree {
 
     // --- copies
 
-    /// Each copy stands in the outermost place inside the grid where a third of the cache holds it.
+    /// Each copy stands in the outermost place inside the grid where a third of the cache holds it, or in its own loops
+    /// (Ablation::Unhoisted).
     void place_loads() {
         for (const auto& [s, accesses] : loads_)
             for (const size_t access : accesses) {
@@ -261,7 +262,7 @@ class Tree {
                 if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) continue;
                 Load load = std::get<Load>(make_loads(c_.stages, s, {access}, micros_.at(s))[0].kind);
                 std::vector<int64_t> range = most_extents();
-                insert(t_.body, load, range);
+                insert(t_.body, load, range, hoists_ ? std::set<size_t>() : own_loops(load));
             }
     }
 
@@ -278,12 +279,39 @@ class Tree {
         return out;
     }
 
-    bool insert(std::vector<Stmt>& body, const Load& load, std::vector<int64_t>& range) {
+    /// The axes of the loops around a copy that is not hoisted: the grid, and the expression up to its rightmost loop
+    /// over an axis of the copy. That loop counts even if it has one step, and so has no place in the tree.
+    ///     mhnk, copy of a[m, k]: inside n, which repeats it, whether k is cut or not
+    std::set<size_t> own_loops(const Load& load) const {
+        const Access& access = c_.stages.primitives[load.stage].expr()->accesses[load.access];
+        std::set<size_t> read, out;
+        for (size_t k = 0; k < c_.stage_axes[load.stage].size(); ++k)
+            if (std::any_of(access.index.begin(), access.index.end(), [&](Expr i) {
+                    return uses(i, {VarKind::Axis, static_cast<uint32_t>(k)});
+                }))
+                read.insert(c_.stage_axes[load.stage][k]);
+        for (const Loop& l : grid_) out.insert(l.axis);
+        std::vector<size_t> order = candidate_.expression.nested;
+        for (const auto& group : candidate_.expression.groups)
+            for (const size_t i : group)
+                if (has(load.stage, c_.tiled[i])) order.push_back(i);
+        while (!order.empty() && read.count(c_.tiled[order.back()]) == 0) order.pop_back();
+        for (const size_t i : order) out.insert(c_.tiled[i]);
+        return out;
+    }
+
+    /// Inserts the copy in front of the statement that holds its stage, inside the loops of `around`.
+    bool insert(std::vector<Stmt>& body, const Load& load, std::vector<int64_t>& range,
+                const std::set<size_t>& around) {
+        const auto stays_outside = [&](const Stmt& s) {
+            const auto* loop = std::get_if<TileLoop>(&s.kind);
+            return loop == nullptr || around.count(loop->axis) == 0;
+        };
         const bool only_loop = body.size() == 1 && std::holds_alternative<TileLoop>(body[0].kind) &&
                                std::get<TileLoop>(body[0].kind).parallel;
-        if (!only_loop && bytes(load, range) <= static_cast<double>(target_.task_bytes()) / 3) {
+        if (!only_loop && (!hoists_ || bytes(load, range) <= static_cast<double>(target_.task_bytes()) / 3)) {
             for (size_t i = 0; i < body.size(); ++i)
-                if (holds(body[i], load.stage)) {
+                if (holds(body[i], load.stage) && stays_outside(body[i])) {
                     body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), Stmt{load});
                     return true;
                 }
@@ -292,7 +320,7 @@ class Tree {
             if (!holds(body[i], load.stage)) continue;
             if (auto* loop = std::get_if<TileLoop>(&body[i].kind)) {
                 range[loop->axis] = std::min(range[loop->axis], loop->step);
-                return insert(loop->body, load, range);
+                return insert(loop->body, load, range, around);
             }
             body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), Stmt{load});
             return true;
@@ -349,6 +377,7 @@ class Tree {
     const Candidate& candidate_;
     const Target& target_;
     StageChoices* const known_;
+    const bool hoists_;
     TileProgram t_;
     std::vector<Loop> grid_;
     std::vector<int64_t> range_;
@@ -375,8 +404,8 @@ size_t StageChoices::size() const {
 }
 
 std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target,
-                                   StageChoices* known) {
-    return Tree(chain, candidate, target, known).run();
+                                   StageChoices* known, Ablation without) {
+    return Tree(chain, candidate, target, known, without).run();
 }
 
 }  // namespace tilewright::chain

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "schedule/chain/ablation.h"
 #include "schedule/chain/expression.h"
 #include "schedule/default_schedule.h"
 
@@ -40,6 +41,6 @@ class StageChoices {
 /// maximum changes, or a value that is read whole before it is complete. `known`: the choices for earlier candidates of
 /// the same chain and target, and takes this one's.
 std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target,
-                                   StageChoices* known = nullptr);
+                                   StageChoices* known = nullptr, Ablation without = Ablation::None);
 
 }  // namespace tilewright::chain

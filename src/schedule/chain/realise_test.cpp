@@ -75,6 +75,38 @@ TEST(Realise, loops_of_one_step_are_dead) {
     EXPECT_EQ(tree(c, "n(k,h)", {9, 8, 5, 6}), "C0,C1");
 }
 
+/// (A B) D with rows of A and B along k: B is packed for vectors along n.
+Chain packed_chain() {
+    return given(make_chain(parse_program(R"(program chain {
+  input a: f32[9, 6]
+  input b: f32[8, 6]
+  input d: f32[8, 5]
+  c: f32[9, 8] = [9, 8] sum(i2 < 6) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1, i2]
+  e: f32[9, 5] = [9, 5] sum(i2 < 8) mul(@0, @1) where @0 = c[i0, i2], @1 = d[i2, i1]
+  output e
+})")));
+}
+
+std::string packed_tree(const std::vector<int64_t>& tiles, Ablation without) {
+    const Chain c = packed_chain();
+    const auto t = realise(c, {named(c, make_space(c).expressions, "nk"), tiles}, target(), nullptr, without);
+    return t ? tiling_expression(*t) : "nothing";
+}
+
+TEST(Realise, copies_are_hoisted_as_far_as_the_cache_holds_them) {
+    // m, n, k, h are x0 to x3. The copy is over n and k.
+    EXPECT_EQ(packed_tree({4, 4, 3, 5}, Ablation::None), "Lb,x0x1(x2(C0),C1)");
+    EXPECT_EQ(packed_tree({4, 4, 3, 5}, Ablation::DeepOnly), "Lb,x0x1(x2(C0),C1)");
+}
+
+TEST(Realise, copies_without_hoisting_stay_in_the_grid_and_in_the_loops_of_their_axes) {
+    EXPECT_EQ(packed_tree({4, 4, 3, 5}, Ablation::Unhoisted), "x0x1(x2(Lb,C0),C1)");
+    EXPECT_EQ(packed_tree({4, 8, 3, 5}, Ablation::Unhoisted), "x0(x2(Lb,C0),C1)");
+    EXPECT_EQ(packed_tree({4, 4, 6, 5}, Ablation::Unhoisted), "x0x1(Lb,C0,C1)");
+    EXPECT_EQ(packed_tree({9, 8, 6, 5}, Ablation::Unhoisted), "Lb,C0,C1");
+    EXPECT_EQ(packed_tree({9, 8, 6, 5}, Ablation::Chimera), "Lb,C0,C1");
+}
+
 TEST(Realise, columns_of_matrix_instructions_start_at_whole_vectors) {
     const Chain c = given(make_chain(parse_program(R"(program products {
   input a: bf16[64, 32]

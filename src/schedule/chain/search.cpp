@@ -29,6 +29,8 @@ class Search {
           models_(ways.costs->models_of(c.stages)),
           space_(make_space(c)),
           bytes_(c) {
+        if (!flat(options.without))
+            std::erase_if(space_.expressions, [](const TilingExpression& e) { return !e.groups.empty(); });
         for (size_t i = 0; i < c.tiled.size(); ++i) {
             if (c.reduced[c.tiled[i]]) continue;
             // A few parts of a sum, or batch items that share an operand: each may be a task.
@@ -298,7 +300,7 @@ SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& o
 
 namespace {
 
-Ways ways_on(const Chain& chain, const Target& target, const KernelCosts& costs) {
+Ways ways_on(const Chain& chain, const Target& target, const KernelCosts& costs, Ablation without) {
     Ways ways;
     const CycleRates rates(target);
     ways.capacity = rates.caches[std::min<size_t>(1, rates.caches.size() - 1)].bytes;
@@ -306,8 +308,8 @@ Ways ways_on(const Chain& chain, const Target& target, const KernelCosts& costs)
     // two vectors a row, and as many rows as leave four registers for operands (14 of 32, 6 of 16).
     ways.threads = rates.workers;
     ways.row_unit = std::max(1, (target.micro_registers() - 4) / 2);
-    ways.realise = [&chain, &target, known = std::make_shared<StageChoices>()](const Candidate& k) {
-        return realise(chain, k, target, known.get());
+    ways.realise = [&chain, &target, without, known = std::make_shared<StageChoices>()](const Candidate& k) {
+        return realise(chain, k, target, known.get(), without);
     };
     ways.costs = &costs;
     return ways;
@@ -317,14 +319,16 @@ Ways ways_on(const Chain& chain, const Target& target, const KernelCosts& costs)
 
 SearchResult search(const Chain& chain, const Target& target, const SearchOptions& options) {
     const EstimatedCosts estimates(target);
-    return search(chain, ways_on(chain, target, options.costs != nullptr ? *options.costs : estimates), options);
+    const KernelCosts& costs = options.costs != nullptr ? *options.costs : estimates;
+    return search(chain, ways_on(chain, target, costs, options.without), options);
 }
 
-std::vector<Found> sample(const Chain& chain, const Target& target, size_t most, uint64_t seed) {
+std::vector<Found> sample(const Chain& chain, const Target& target, size_t most, uint64_t seed, Ablation without) {
     SearchOptions options;
     options.seed = seed;
+    options.without = without;
     const EstimatedCosts estimates(target);
-    const Ways ways = ways_on(chain, target, estimates);
+    const Ways ways = ways_on(chain, target, estimates, without);
     return Search(chain, ways, options).sample(most);
 }
 

@@ -28,6 +28,7 @@ struct SearchOptions {
     double replaces = std::numeric_limits<double>::infinity();
     /// Measures the best of each generation if it can measure schedules. Null: estimates decide.
     const KernelCosts* costs = nullptr;
+    Ablation without = Ablation::None;
 };
 
 struct Found {
@@ -64,6 +65,7 @@ SearchResult search(const Chain& chain, const Target& target, const SearchOption
 
 /// Distinct programs of the pruned space, ascending by estimate: all of them if there are at most `most`, else `most`
 /// random ones (fewer only where most choices are illegal).
-std::vector<Found> sample(const Chain& chain, const Target& target, size_t most, uint64_t seed = 1);
+std::vector<Found> sample(const Chain& chain, const Target& target, size_t most, uint64_t seed = 1,
+                          Ablation without = Ablation::None);
 
 }  // namespace tilewright::chain

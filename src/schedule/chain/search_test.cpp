@@ -69,6 +69,28 @@ TEST(Search, of_a_space_smaller_than_its_population_finds_its_best) {
     EXPECT_DOUBLE_EQ(s.run().top.at(0).seconds, best);
 }
 
+TEST(Search, without_flat_expressions_or_hoisting_finds_what_is_left) {
+    // G3 of the paper, where flat tiling pays.
+    const Setting s(two_products(512, 256, 64, 256));
+    const auto run = [&](Ablation without) {
+        SearchOptions o;
+        o.without = without;
+        return s.run(o);
+    };
+    for (const Ablation without : {Ablation::DeepOnly, Ablation::Chimera}) {
+        const SearchResult r = run(without);
+        ASSERT_FALSE(r.top.empty());
+        for (const Found& f : r.top) EXPECT_TRUE(f.candidate.expression.groups.empty());
+        EXPECT_GE(r.top[0].seconds, 0.98 * run(Ablation::None).top.at(0).seconds);
+    }
+    for (const Found& f : sample(s.chain, s.target, 50, 1, Ablation::Chimera))
+        EXPECT_TRUE(f.candidate.expression.groups.empty());
+    const Setting keys(attention(8, 512, 512, 64, 64));
+    SearchOptions unhoisted;
+    unhoisted.without = Ablation::Unhoisted;
+    EXPECT_GE(keys.run(unhoisted).top.at(0).seconds, 0.98 * keys.run().top.at(0).seconds);
+}
+
 TEST(Search, ends_early_where_no_candidate_is_nearly_as_fast_as_what_it_replaces) {
     const Setting s(attention(8, 512, 512, 64, 64));
     const SearchResult whole = s.run();
