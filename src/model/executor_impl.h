@@ -194,6 +194,8 @@ struct Executor::Impl {
     /// Whether every run of this plan, as a loop's body, finds the sizes of the one before.
     bool sizes_stay() const;
     void set_input(size_t i, void* data, std::span<const int64_t> shape);
+    /// The input lies elsewhere, and has the shape that it had.
+    void move_input(size_t i, void* data) { slots[plan.program.inputs[i]].data = data; }
 
     // --- executor_memory.cpp: where values lie
 

@@ -63,6 +63,8 @@ class Executor::Impl::LoopRun {
         state_.collected.resize(loop_.scan_outputs.size());
         state_.collected_shapes.resize(loop_.scan_outputs.size());
         collected_bytes_.assign(loop_.scan_outputs.size(), 0);
+        slice_bytes_.assign(loop_.scan_inputs.size(), 0);
+        stacked_bytes_.assign(loop_.scan_outputs.size(), 0);
         if (loop_.trip_count) trips_ = outer_.context.names->evaluate(*loop_.trip_count);
         begin_carried();
         stacked_.assign(loop_.scan_outputs.size(), nullptr);
@@ -102,11 +104,33 @@ class Executor::Impl::LoopRun {
         Shape whole{trips_};
         for (const Expr& d : slice.shape) whole.push_back(outer_.context.names->evaluate(d));
         auto* to = static_cast<std::byte*>(outer_.place_output(id_, v, whole));
-        const int64_t bytes = outer_.bytes_of(v) / trips_;
+        const int64_t bytes = stacked_bytes_[i] = outer_.bytes_of(v) / trips_;
         return bytes % 64 == 0 && reinterpret_cast<uintptr_t>(to) % 64 == 0 ? to : nullptr;
     }
 
     void set_inputs() {
+        if (iteration_ > 0 && sizes_stay_)
+            move_inputs();
+        else
+            set_all_inputs();
+        for (size_t i = 0; i < stacked_.size(); ++i) {
+            if (stacked_[i] == nullptr) continue;
+            const int64_t at = loop_.scan_outputs[i].reverse ? trips_ - 1 - iteration_ : iteration_;
+            body_.impl_->place(n_carried_ + i, stacked_[i] + at * stacked_bytes_[i]);
+        }
+    }
+
+    /// The inputs that lie elsewhere than an iteration before, where all shapes are the same.
+    void move_inputs() {
+        size_t in = 1 + first_carried_;
+        for (size_t i = 0; i < n_carried_; ++i) {
+            body_.impl_->move_input(in++, aligned(state_.carried[i]));
+            if (places_[i]) body_.impl_->place(first_carried_ + i, aligned(state_.next[i]));
+        }
+        for (size_t i = 0; i < loop_.scan_inputs.size(); ++i) body_.impl_->move_input(in++, slice_of(i));
+    }
+
+    void set_all_inputs() {
         static const Shape scalar_shape;
         size_t in = 0;
         body_.set_input(in++, &iteration_, scalar_shape);
@@ -117,32 +141,29 @@ class Executor::Impl::LoopRun {
         }
         for (size_t i = 0; i < loop_.scan_inputs.size(); ++i) set_scan_input(in++, i);
         for (const ValueId v : loop_.captures) body_.set_input(in++, outer_.slots[v].data, outer_.slots[v].shape);
-        for (size_t i = 0; i < stacked_.size(); ++i) {
-            if (stacked_[i] == nullptr) continue;
-            const int64_t at = loop_.scan_outputs[i].reverse ? trips_ - 1 - iteration_ : iteration_;
-            const int64_t bytes = outer_.bytes_of(primitive_.outputs[n_carried_ + i]) / trips_;
-            body_.impl_->place(n_carried_ + i, stacked_[i] + at * bytes);
-        }
+    }
+
+    void set_scan_input(size_t in, size_t i) {
+        const Loop::ScanInput& scan = loop_.scan_inputs[i];
+        Shape slice = outer_.slots[scan.value].shape;
+        slice.erase(slice.begin() + scan.axis);
+        slice_bytes_[i] =
+            static_cast<size_t>(element_count(slice)) * byte_size(outer_.plan.program.values[scan.value].dtype);
+        if (scan.axis != 0) grow(state_.slices[i], slice_bytes_[i] + 64);
+        body_.set_input(in, slice_of(i), slice);
     }
 
     /// This iteration's slice of scan input `i`, in place where slices are contiguous.
-    void set_scan_input(size_t in, size_t i) {
+    std::byte* slice_of(size_t i) {
         const Loop::ScanInput& scan = loop_.scan_inputs[i];
         const Slot& whole = outer_.slots[scan.value];
         const int64_t length = whole.shape[static_cast<size_t>(scan.axis)];
         const int64_t at = scan.reverse ? length - 1 - iteration_ : iteration_;
-        const size_t element = byte_size(outer_.plan.program.values[scan.value].dtype);
-        Shape slice = whole.shape;
-        slice.erase(slice.begin() + scan.axis);
-        const size_t bytes = static_cast<size_t>(element_count(slice)) * element;
         auto* base = static_cast<std::byte*>(whole.data);
-        if (scan.axis == 0) {
-            body_.set_input(in, base + static_cast<size_t>(at) * bytes, slice);
-            return;
-        }
-        grow(state_.slices[i], bytes + 64);
-        copy_slice(outer_.context, base, state_.slices[i].data(), whole.shape, scan.axis, at, element, true);
-        body_.set_input(in, state_.slices[i].data(), slice);
+        if (scan.axis == 0) return base + static_cast<size_t>(at) * slice_bytes_[i];
+        copy_slice(outer_.context, base, state_.slices[i].data(), whole.shape, scan.axis, at,
+                   byte_size(outer_.plan.program.values[scan.value].dtype), true);
+        return state_.slices[i].data();
     }
 
     void take_outputs() {
@@ -154,12 +175,10 @@ class Executor::Impl::LoopRun {
                 std::swap(state_.carried[i], state_.next[i]);
             else
                 assign(state_.carried[i], v.data, bytes_of_view(v));
-            state_.carried_shapes[i].assign(v.shape.begin(), v.shape.end());
+            if (!sizes_stay_ || iteration_ == 0) state_.carried_shapes[i].assign(v.shape.begin(), v.shape.end());
         }
-        for (size_t i = 0; i < loop_.scan_outputs.size(); ++i) {
-            const TensorView v = body_.output(out++);
-            if (stacked_[i] == nullptr) collect_slice(i, v);
-        }
+        for (size_t i = 0; i < loop_.scan_outputs.size(); ++i, ++out)
+            if (stacked_[i] == nullptr) collect_slice(i, body_.output(out));
     }
 
     void collect_slice(size_t i, const TensorView& v) {
@@ -224,7 +243,9 @@ class Executor::Impl::LoopRun {
     const size_t n_carried_, first_carried_;
     std::vector<bool> places_;         ///< the body writes the carried value into storage that is then swapped in
     std::vector<std::byte*> stacked_;  ///< per scan output; null: it is collected slice by slice
-    std::vector<size_t> collected_bytes_;
+    std::vector<size_t> collected_bytes_, slice_bytes_;
+    std::vector<int64_t> stacked_bytes_;  ///< of a slice
+    const bool sizes_stay_ = body_.impl_->sizes_stay();
     int64_t iteration_ = 0, trips_ = INT64_MAX;
     uint8_t condition_ = 1;
 };

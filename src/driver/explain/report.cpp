@@ -423,6 +423,7 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
     Bindings sizes = options.sized ? bind_inputs(c.program, inputs) : Bindings();
     for (const auto& [v, size] : sizes) r.sizes[var_name(v)] = size;
     // Kernels are made for samples of sizes, but the report is about one size of each symbol.
+    sizes.insert(c.program.assumed.begin(), c.program.assumed.end());
     for (const Var v : names_of(c.model->plan().program)) sizes.try_emplace(v, kAssumedExtent);
     Explanation(*c.model, c.program, target, precision, sizes, r).add(c.model->plan());
 

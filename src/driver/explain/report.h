@@ -119,7 +119,7 @@ struct Report {
     bool calibrated = false;  ///< those rates are measured
     Orchestrator orchestrator = Orchestrator::Greedy;
     double compile_ms = 0;
-    /// The assumed sizes of dynamic dimensions in estimates, limits and choices of ways; 128 for others.
+    /// The sizes of dynamic dimensions that were given. Others have those of Program::assumed, or 128.
     std::map<std::string, int64_t> sizes;
     std::optional<RewriteReport> rewrites;               ///< if requested
     std::shared_ptr<const PrecisionChoice> precision;    ///< where products were to be in bf16
