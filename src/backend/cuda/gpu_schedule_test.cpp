@@ -115,6 +115,29 @@ TEST(GpuSchedule, LetsFourWarpsMultiplyTogetherWhereTheyCan) {
     expect_right(cases);
 }
 
+TEST(GpuSchedule, ExchangesOperandsOfFloatsWhereTheRightOneLiesAlongItsColumns) {
+    const auto schedule = [](const std::string& a, const std::string& b, const std::string& m = "1024") {
+        const std::string sizes = a == "k" ? m + ", 1024" : "1024, " + m;
+        return gpu_schedule(
+            parse_program(fmt::format("program p {{\n  input a: f32[{}]\n  input b: f32[1024, 1024]\n"
+                                      "  c: f32[{m}, 1024] = [{m}, 1024] sum(i2 < 1024) mul(@0, @1) where @0 = a[{}], "
+                                      "@1 = b[{}]\n  output c\n}}\n",
+                                      sizes, a == "k" ? "i0, i2" : "i2, i0", b == "k" ? "i1, i2" : "i2, i1",
+                                      fmt::arg("m", m))),
+            IndexVector<PrimitiveId, std::vector<size_t>>(1), tilewright::test::on_gpu(h200()), Precision::TF32);
+    };
+    const auto text = [](const TileProgram& t) { return generate(t, h200()).text; };
+    // Instructions read both along the sum. What lies otherwise, threads bring to registers: it is the left operand.
+    EXPECT_THAT(print(schedule("k", "k")), HasSubstr("matrix tf32 group [s0 s1 r2]"));
+    EXPECT_THAT(print(schedule("k", "n")), HasSubstr("matrix tf32 group [s1 s0 r2]"));
+    EXPECT_THAT(print(schedule("m", "k")), HasSubstr("matrix tf32 group [s0 s1 r2]"));
+    for (const TileProgram& t : {schedule("k", "k"), schedule("k", "n"), schedule("m", "k")})
+        EXPECT_THAT(text(t), AllOf(HasSubstr("tw::copy_box"), Not(HasSubstr("copy_async"))));
+    // Of two, threads transpose the right one; columns of an instruction are no dynamic extent.
+    EXPECT_THAT(text(schedule("m", "n")), HasSubstr("load b, by threads: its rows are not swizzled"));
+    EXPECT_THAT(print(schedule("k", "n", "$m")), HasSubstr("matrix tf32 group [s0 s1 r2]"));
+}
+
 TEST(GpuSchedule, GivesPartsOfLongSumsToBlocksWhereTilesAreFew) {
     const auto best = [](const std::string& stages, Precision precision) {
         return gpu_schedule(parse_program(stages), IndexVector<PrimitiveId, std::vector<size_t>>(1),
@@ -390,7 +413,8 @@ TEST(GpuSchedule, OfStatesOfFourWarpsComputesWhatTheySay) {
          std::vector<std::tuple<const char*, const char*, const char*, const char*, Precision>>{
              {"130", "72", "96", "f16", Precision::F32},
              {"128", "128", "160", "bf16", Precision::F32},
-             {"70", "48", "64", "f32", Precision::TF32}}) {
+             {"70", "48", "64", "f32", Precision::TF32},
+             {"72", "132", "96", "f32", Precision::TF32}}) {
         const Program stages = parse_program(product(m, n, k, type));
         EXPECT_FALSE(construct::make_gpu_problem(stages, tilewright::test::on_gpu(a100()), precision,
                                                  true));  // sm_80 has no such instructions
