@@ -19,6 +19,7 @@
 #include "schedule/construct/etir.h"
 #include "schedule/gpu/retarget.h"
 #include "schedule/scheduler.h"
+#include "tile/examples_test.h"
 #include "tile/schedule_cases_test.h"
 #include "tile/walk.h"
 
@@ -329,6 +330,22 @@ TEST(GpuSchedule, GivesHalfOfTheColumnsToABlockWhereThatIsNoPowerOfTwo) {
     one.axes[1].extent = 64;
     ASSERT_THAT(verify(one), testing::IsEmpty());
     expect_right({{"one head", one, {random_inputs(head, 11)}, 4e-3}});
+}
+
+TEST(GpuSchedule, KeepsScoresOfFloatQueriesThatLieAlongTheRowsInRegisters) {
+    // Threads have pairs of rows then (left_along_rows), in the second product as well.
+    const std::string text = changed(print(chain_of_halves("f32", 1, 128, 256, 64, 64, true)),
+                                     "input q: f32[1, 128, 64]", "input q: f32[1, 64, 128]");
+    Scheduling scheduling;
+    scheduling.kind = SchedulerKind::Mcfuser;
+    scheduling.target.gpu = h200();
+    scheduling.precision = Precision::TF32;
+    const auto t = make_chain_schedule(parse_program(changed(text, "q[i0, i1, i3]", "q[i0, i3, i1]")), scheduling);
+    ASSERT_TRUE(t);
+    EXPECT_THAT(generate(*t, h200()).text,
+                AllOf(HasSubstr("tw::multiply_group_tf32"), HasSubstr("tw::row_pair_of_group"), Not(HasSubstr("s_c =")),
+                      Not(HasSubstr("s_p ="))));
+    expect_right({{"queries", *t, {random_inputs(t->stages, 12)}, 4e-3}});
 }
 
 TEST(GpuSchedule, OfLongAttentionsSpillsNoRegisters) {
