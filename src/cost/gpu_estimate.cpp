@@ -349,6 +349,12 @@ GpuRegisters gpu_registers(const StageModel& stage, const Micro& m) {
     if (m.matrix && m.matrix->group()) {  // a warpgroup instruction reads operands from shared memory
         out.results /= 128;
         out.operands = 0;
+        // But for floats that lie along the rows (left_along_rows): words of a step while those of the last are read.
+        const MatrixUnit& u = *m.matrix;
+        for (const OperandModel& o : stage.operands)
+            if (u.type == MatrixType::TF32 && o.in_body && !o.result && o.depends[u.rows] && !o.depends[u.columns] &&
+                o.strides[u.rows] == 1 && o.strides[u.sum] != 1)
+                out.operands = 2.0 * static_cast<double>(register_tile(m, u.rows) * register_tile(m, u.sum)) / 128;
     } else if (m.matrix) {  // 32 threads share the registers of a warp
         out.results /= 32;
         out.operands *= word_of(m) / 4 / 32;

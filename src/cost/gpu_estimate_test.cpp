@@ -330,6 +330,17 @@ TEST(GpuEstimate, counts_the_registers_of_a_thread) {
     m.registers = {32, 16, 16};
     EXPECT_EQ(gpu_registers(s, m).results, 16);
     EXPECT_EQ(gpu_registers(s, m).operands, 12);
+    // A warpgroup's operands are in shared memory, but for a left one of floats along the rows: 64 rows by 32 of the
+    // sum in 128 threads, twice.
+    m.matrix = MatrixUnit{MatrixType::TF32, 0, 1, 2, MatrixForm::Group};
+    m.registers = {64, 256, 32};
+    EXPECT_EQ(gpu_registers(s, m).results, 128);
+    EXPECT_EQ(gpu_registers(s, m).operands, 0);
+    m.matrix->rows = 1;
+    m.matrix->columns = 0;
+    m.registers = {256, 64, 32};
+    EXPECT_EQ(gpu_registers(s, m).results, 128);
+    EXPECT_EQ(gpu_registers(s, m).operands, 32);
 }
 
 }  // namespace

@@ -203,9 +203,11 @@ Place Block::place_of(ValueId v, PrimitiveId reader) const {
 void Block::index_registers(Place& place, ValueId v, const std::vector<size_t>& axes) const {
     if (!place.in_registers) return;
     const PrimitiveId from = p_.stages.producers()[v];
-    for (size_t j = 0; j < p_.stages.primitives[from].expr()->spatial; ++j)
+    for (const size_t j : registers_.values.at(v).array_axes()) {
+        if (j >= p_.stages.primitives[from].expr()->spatial) continue;
         if (const auto it = std::find(axes.begin(), axes.end(), p_.stage_axes[from][j]); it != axes.end())
             place.register_axes.push_back(static_cast<size_t>(it - axes.begin()));
+    }
 }
 
 Place Block::place_of(ValueId v) const {
@@ -372,7 +374,8 @@ void Block::store_job(const Store& store, CopyJob& out) const {
     Place from = place_of(out.buffer);
     out.shared_out = registers_.values.count(store.value) != 0;
     if (out.shared_out)
-        for (size_t k = 0; k < e.spatial; ++k) from.register_axes.push_back(k);
+        for (const size_t k : registers_.values.at(store.value).array_axes())
+            if (k < e.spatial) from.register_axes.push_back(k);
     out.job.accesses = {std::move(from)};
     out.job.names = {p_.stages.values[store.value].name};
     out.job.expr = &out.copy;

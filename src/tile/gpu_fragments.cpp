@@ -229,6 +229,7 @@ std::optional<StagePoints::Cores> StagePoints::swizzled_cores(uint32_t slot, siz
 }
 
 std::optional<StagePoints::Cores> StagePoints::left_cores(const GroupProduct& p, Expr g) {
+    if (has_row_pairs()) return std::nullopt;
     return cores(p.left, job_.micro->matrix->rows, p.left_begin + p.f * kGroupRows, kGroupRows,
                  p.sum_begin + g * p.unit);
 }

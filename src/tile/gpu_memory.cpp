@@ -100,6 +100,12 @@ class Choice {
         // A left operand in registers: the step along the reduction axis is the operand's width in registers.
         if (const auto k = axis_of(lead, kernel_axis(s, matrix(s)->sum)); k && shares_.at(lead).warps != 0)
             own.registers[matrix(s)->sum] = shares_.at(lead).registers[*k];
+        // Its rows may be any rows.
+        const size_t rows = matrix(s)->rows;
+        if (const auto k = axis_of(lead, kernel_axis(s, rows)); k && shares_.at(lead).spread[*k] == Spread::RowPairs) {
+            own.spread[rows] = shares_.at(lead).spread[*k];
+            own.strip[rows] = shares_.at(lead).strip[*k];
+        }
         return own;
     }
 

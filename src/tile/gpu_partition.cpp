@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "tile/matrix.h"
 
@@ -71,6 +72,7 @@ Partition matrix_tiles(const TensorExpr& e, const Micro& m, const std::vector<Ex
     const MatrixUnit& u = *m.matrix;
     Partition p;
     p.warps = u.group() ? 4 : 1;
+    const bool pairs = left_along_rows(e, u);
     for (size_t a = 0; a < most.size(); ++a) {
         const int64_t unit = a == u.rows ? matrix_rows(u) : a == u.columns ? kMatrixColumns : matrix_sum(u.type);
         const bool spread = a == u.rows || a == u.columns || a == u.sum;
@@ -79,9 +81,13 @@ Partition matrix_tiles(const TensorExpr& e, const Micro& m, const std::vector<Ex
             const int64_t whole = std::max<int64_t>(1, most[a].constant());
             tile = std::min(tile, spread ? (whole + unit - 1) / unit * unit : whole);
         }
-        p.spread.push_back(!spread ? Spread::Strip : a == u.rows ? Spread::Rows : Spread::Columns);
+        p.spread.push_back(!spread               ? Spread::Strip
+                           : a == u.rows         ? (pairs ? Spread::RowPairs : Spread::Rows)
+                           : pairs && a == u.sum ? Spread::Quads
+                                                 : Spread::Columns);
         p.registers.push_back(a == u.rows ? tile / (8 * p.warps) : spread ? tile / 4 : tile);
-        p.strip.push_back(a == u.rows ? 1 : spread ? 2 : tile);
+        const bool apart = p.spread.back() == Spread::Rows || p.spread.back() == Spread::Quads;
+        p.strip.push_back(apart ? 1 : spread ? 2 : tile);
     }
     count_tiles(p, most, e.spatial);
     p.order = order_of(e, m);
@@ -143,6 +149,17 @@ Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share
     if (m.vector_axis && *m.vector_axis < e.spatial && (apart >= kWarpThreads || std::has_single_bit(uint64_t(apart))))
         p.apart = apart;
     return p;
+}
+
+std::vector<size_t> Partition::array_axes() const {
+    std::vector<size_t> out(registers.size());
+    std::iota(out.begin(), out.end(), size_t{0});
+    const auto place = [&](size_t a) {
+        if (spread[a] == Spread::Quads) return 0;
+        return a >= order.size() ? 3 : spread[a] == Spread::Columns ? 2 : 1;
+    };
+    std::stable_sort(out.begin(), out.end(), [&](size_t a, size_t b) { return place(a) < place(b); });
+    return out;
 }
 
 int64_t Partition::exchange_bytes(int threads, int64_t size, size_t spatial) const {

@@ -26,6 +26,14 @@
 //
 // A warpgroup tile (WGMMA) is distributed over its four warps: rows 64 (r / 2) + 16 warp + 8 (r % 2) + lane / 4
 // ("Register fragments for wgmma.mma_async.m64nNk16"), all else as above.
+//
+// A left operand of tf32 that lies along the rows in memory (left_along_rows) is read into registers, from rows of 128
+// bytes that TMA has swizzled. Which row of memory is which row of an instruction is free, and chosen so that a thread
+// has two neighbours, reads both at once, and the 16 threads that are served together meet 32 banks. With lane / 4 =
+// 4 a + 2 b + c and warp = 2 d + e:
+//
+//     row pairs   64 (r / 2) + 32 d + 16 b + 8 e + 4 a + 2 c + r % 2
+//     quads       8 (r / 2) + 4 (r % 2) + lane % 4: PTX's order of tf32 along the sum, which the right operand has
 
 #include <optional>
 #include <vector>
@@ -34,9 +42,9 @@
 
 namespace tilewright::gpu {
 
-/// Order of the points of a thread's tile along an axis. Strip: contiguous except for virtual threads. Rows, Columns:
-/// as above. Right: the columns of a right operand, 8 r + lane / 4.
-enum class Spread : uint8_t { Strip, Rows, Columns, Right };
+/// Order of the points of a thread's tile along an axis. Strip: contiguous except for virtual threads. Rows, Columns,
+/// RowPairs, Quads: as above. Right: the columns of a right operand, 8 r + lane / 4.
+enum class Spread : uint8_t { Strip, Rows, Columns, Right, RowPairs, Quads };
 
 /// Sums that threads apart exchange at a time, through shared memory.
 inline constexpr int64_t kExchanged = 8;
@@ -57,10 +65,14 @@ struct Partition {
     Expr tile_count() const { return product(tiles); }
     /// Distance between the starts of neighbouring tiles along the axis, in points.
     int64_t span(size_t axis) const {
-        constexpr int64_t kThreads[] = {1, 8, 4, 8};  // threads along the axis
-        const int64_t more = spread[axis] == Spread::Rows ? warps : 1;
-        return registers[axis] * kThreads[static_cast<size_t>(spread[axis])] * more;
+        constexpr int64_t kThreads[] = {1, 8, 4, 8, 8, 4};  // threads along the axis
+        const bool rows = spread[axis] == Spread::Rows || spread[axis] == Spread::RowPairs;
+        return registers[axis] * kThreads[static_cast<size_t>(spread[axis])] * (rows ? warps : 1);
     }
+    /// The axes in the order of a thread's arrays: ascending, but the columns of matrix instructions last of the
+    /// spatial ones, since an instruction takes sums that lie side by side along them, and Quads first, since pairs of
+    /// rows are read together.
+    std::vector<size_t> array_axes() const;
     /// Whether they are threads of several warps, which combine their sums through shared memory.
     bool spans_warps() const { return group * apart > 32 && group > 1; }
     /// Bytes of shared memory that they need, in a block of `threads`; sums have `size` bytes.

@@ -95,6 +95,22 @@ TEST(Partition, GivesRowsToWarpsWhereTheVectorAxisIsSummedOver) {
     EXPECT_EQ(wanted(product_by("compute 0 padding local", "$m")), std::nullopt);
 }
 
+TEST(Partition, GivesThreadsPairsOfRowsWhereTheLeftOperandOfFloatsLiesAlongThem) {
+    // c[m, n] = sum(k) a[m, k] b[k, n]: rows n, columns m.
+    const std::string micro = " registers [m=64 n=64 k=32] padding local";
+    const Partition p = share(product_by("compute 0 matrix tf32 group [n m k]" + micro, "64", "128"), 128);
+    EXPECT_THAT(p.spread, ElementsAre(Spread::Columns, Spread::RowPairs, Spread::Quads));
+    EXPECT_THAT(p.registers, ElementsAre(16, 2, 8));
+    EXPECT_THAT(p.strip, ElementsAre(2, 2, 1));
+    EXPECT_THAT(p.tiles, ElementsAre(Expr(1), Expr(2)));
+    // In arrays the columns, along which instructions take sums, are last; pairs of rows are read together.
+    EXPECT_THAT(p.array_axes(), ElementsAre(size_t{2}, size_t{1}, size_t{0}));
+    // One along the sum is read by instructions, as are halves; single warps have PTX's order in any case.
+    for (const char* unit : {"tf32 group [m n k]", "f16 group [n m k]", "tf32 [n m k]"})
+        EXPECT_THAT(share(product_by(std::string("compute 0 matrix ") + unit + micro, "64", "128"), 128).spread,
+                    testing::Each(testing::AnyOf(Spread::Rows, Spread::Columns)));
+}
+
 const std::string kParts = R"TW(parallel m by 32 {
   parallel n by 32 {
     for k by 8 {

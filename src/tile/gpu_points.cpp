@@ -29,7 +29,7 @@ Expr StagePoints::begin_tile() {
     tile_ = count.is_constant(1) ? Expr(0) : tile;
     if (part_.warps != 0) {
         lane_ = vars_.add("lane", {Expr(0), Expr(31)});
-        lane_row_ = vars_.add("lane_row", {Expr(0), Expr(16 * (part_.warps - 1) + 7)});
+        lane_row_ = vars_.add("lane_row", {Expr(0), Expr(has_row_pairs() ? 31 : 16 * (part_.warps - 1) + 7)});
         lane_pair_ = vars_.add("lane_pair", {Expr(0), Expr(3)});
     } else if (part_.group > 1) {
         lane_ = vars_.add("lane", {Expr(0), Expr(part_.group - 1)});
@@ -158,6 +158,10 @@ Expr StagePoints::spread_point(size_t a, Expr r) const {
             return floor_div(r, 2) * 8 + mod(r, 2) + lane_pair_ * 2;
         case Spread::Right:
             return r * 8 + lane_row_;
+        case Spread::RowPairs:
+            return floor_div(r, 2) * 64 + lane_row_ * 2 + mod(r, 2);
+        case Spread::Quads:
+            return floor_div(r, 2) * 8 + mod(r, 2) * 4 + lane_pair_;
         case Spread::Strip:
             break;
     }
@@ -306,8 +310,12 @@ std::vector<Expr> StagePoints::out_index() const {
 
 std::optional<size_t> StagePoints::innermost(Mask mask) const {
     for (size_t a = n_; a-- > 0;)
-        if (((mask >> a) & 1) != 0) return a;
+        if (((mask >> a) & 1) != 0 && part_.spread[a] != Spread::Quads) return a;
     return std::nullopt;
+}
+
+bool StagePoints::has_row_pairs() const {
+    return std::find(part_.spread.begin(), part_.spread.end(), Spread::RowPairs) != part_.spread.end();
 }
 
 void StagePoints::split_coordinate(size_t axis, int64_t width) {

@@ -146,6 +146,7 @@ class StagePoints {
     /// its points stay neighbours. False where that is not so, or where it is certainly inside.
     bool hold_whole(size_t a, Expr begin, Expr r);
     bool is_held_whole(size_t a) const { return ((whole_held_ >> a) & 1) != 0; }
+    bool has_row_pairs() const;
     /// Where register coordinate r stands in a tile.
     Expr spread_point(size_t a, Expr r) const;
     Expr local_range(size_t a) const { return vars_.simplified(job_.ranges[a].hi - job_.ranges[a].lo); }
@@ -184,7 +185,7 @@ class StagePoints {
 
     // --- vectors: neighbours along one register axis that are neighbours in memory
 
-    /// The last register axis of the mask; none: there is none.
+    /// The last register axis of the mask that may have neighbours (Spread::Quads has none); none: there is none.
     std::optional<size_t> innermost(Mask mask) const;
     void split_coordinate(size_t axis, int64_t width);
     Expr split(Expr e) const;
@@ -291,8 +292,9 @@ class StagePoints {
     Mask overhang_ = 0;             ///< axes along which a tile may reach beyond the range
     Mask whole_held_ = 0;           ///< those of them that hold_whole() holds
     Expr tile_;
-    Expr lane_;                  ///< of the thread in its warp, or in its group
-    Expr lane_row_, lane_pair_;  ///< of a warp: lane / 4, lane % 4
+    Expr lane_;       ///< of the thread in its warp, or in its group
+    Expr lane_row_;   ///< of a warp: lane / 4; of Spread::RowPairs the number of its pair among 64 rows
+    Expr lane_pair_;  ///< lane % 4
 
     size_t split_axis_ = 0;  ///< the register axis whose coordinate is split_width_ * part + lane
     int64_t split_width_ = 0;

@@ -53,6 +53,16 @@ std::optional<MatrixFactors> matrix_factors(const TensorExpr& e, const MatrixUni
     return std::nullopt;
 }
 
+bool left_along_rows(const TensorExpr& e, const MatrixUnit& unit) {
+    if (!unit.group() || unit.type != MatrixType::TF32) return false;
+    const auto factors = matrix_factors(e, unit);
+    if (!factors || e.body[factors->left].op != ScalarOp::Access) return false;
+    const std::vector<Expr>& index = e.accesses[e.body[factors->left].slot].index;
+    if (index.empty() || index_uses({&index.back(), 1}, unit.sum)) return false;
+    const auto along = linear_in(index.back(), {VarKind::Axis, static_cast<uint32_t>(unit.rows)});
+    return along && along->coefficient.is_constant(1);
+}
+
 TileGrid tile_grid(const TensorExpr& e, const Micro& micro) {
     const MatrixUnit& u = *micro.matrix;
     const auto tile = [&](size_t a) {

@@ -78,4 +78,9 @@ struct MatrixFactors {
 ///     sum_k relu(x[m,k]) * w[n,k], rows m, columns n:  left relu(x[m,k]), right w[n,k]
 std::optional<MatrixFactors> matrix_factors(const TensorExpr& e, const MatrixUnit& unit);
 
+/// Whether the left operand of a warpgroup's tf32 product is a tensor that lies along the rows, not along the sum:
+/// instructions do not read such floats in shared memory (wgmma has no transposed operands of 32 bits), so threads
+/// bring them to registers.
+bool left_along_rows(const TensorExpr& e, const MatrixUnit& unit);
+
 }  // namespace tilewright

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "backend/cuda/lockstep_cases_test.h"
 #include "backend/cuda/scalar_text.h"
@@ -368,6 +370,36 @@ TEST(CudaMatrices, NumbersArePackedAsTheyAreStored) {
         runner.run(k, tensors, {}, 1);
         EXPECT_EQ(largest_difference({expected}, {tensors[1]}), 0);
     }
+}
+
+TEST(CudaMatrices, PairsOfRowsMeetAllBanks) {
+    // Thread t's pair of 64 rows, and where number t % 4 along the sum has it in swizzled rows of 32 floats.
+    KernelText k;
+    k.name = "pairs";
+    k.tensors = {{"pair", DType::I32, true}, {"at", DType::I32, true}};
+    k.threads = 128;
+    k.text =
+        "TW_KERNEL(pairs, 128)(tw::Out<i32> pair, tw::Out<i32> at) {\n"
+        "    const int t = tw::thread(), p = tw::row_pair_of_group(t % 32);\n"
+        "    tw::put(pair, t, p);\n"
+        "    tw::put(at, t, tw::swizzled<128, 4>(p % 16 * 2 + t % 4 * 32));\n}\n";
+    std::vector<Tensor> out = {Tensor(DType::I32, {128}), Tensor(DType::I32, {128})};
+    TestKernels({k}, {TW_TEST_CXX, {"-O0"}}).run(0, out, {}, 1);
+    std::map<int64_t, int> threads_of;
+    for (int64_t t = 0; t < 128; ++t) ++threads_of[static_cast<int64_t>(out[0].get(t))];
+    EXPECT_EQ(threads_of.size(), size_t{32});  // each is that of the four threads of a row
+    for (const auto& [pair, threads] : threads_of) EXPECT_EQ(threads, 4) << pair;
+    // Reads of 8 bytes are served for 16 threads together: 32 banks of 4 bytes.
+    for (int64_t first = 0; first < 128; first += 16) {
+        std::set<int64_t> banks;
+        for (int64_t t = first; t < first + 16; ++t)
+            for (const int64_t word : {0, 1}) banks.insert((static_cast<int64_t>(out[1].get(t)) + word) % 32);
+        EXPECT_EQ(banks.size(), size_t{32}) << first;
+    }
+    // Results of eight rows of a warp's fragment, two side by side each, are whole sectors of 32 bytes.
+    std::set<int64_t> sectors;
+    for (int64_t t = 0; t < 32; ++t) sectors.insert(static_cast<int64_t>(out[0].get(t)) * 2 / 8);
+    EXPECT_EQ(sectors.size(), size_t{2});
 }
 
 TEST(CudaMatrices, RowsOfHalvesAreLoadedAsFragments) {

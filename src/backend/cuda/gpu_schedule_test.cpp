@@ -19,6 +19,7 @@
 #include "schedule/construct/etir.h"
 #include "schedule/gpu/retarget.h"
 #include "schedule/scheduler.h"
+#include "tile/examples_test.h"
 #include "tile/schedule_cases_test.h"
 #include "tile/walk.h"
 
@@ -113,6 +114,29 @@ TEST(GpuSchedule, LetsFourWarpsMultiplyTogetherWhereTheyCan) {
         Precision::F32, true);
     EXPECT_GE(cases.size(), size_t{4});
     expect_right(cases);
+}
+
+TEST(GpuSchedule, ExchangesOperandsOfFloatsWhereTheRightOneLiesAlongItsColumns) {
+    const auto schedule = [](const std::string& a, const std::string& b, const std::string& m = "1024") {
+        const std::string sizes = a == "k" ? m + ", 1024" : "1024, " + m;
+        return gpu_schedule(
+            parse_program(fmt::format("program p {{\n  input a: f32[{}]\n  input b: f32[1024, 1024]\n"
+                                      "  c: f32[{m}, 1024] = [{m}, 1024] sum(i2 < 1024) mul(@0, @1) where @0 = a[{}], "
+                                      "@1 = b[{}]\n  output c\n}}\n",
+                                      sizes, a == "k" ? "i0, i2" : "i2, i0", b == "k" ? "i1, i2" : "i2, i1",
+                                      fmt::arg("m", m))),
+            IndexVector<PrimitiveId, std::vector<size_t>>(1), tilewright::test::on_gpu(h200()), Precision::TF32);
+    };
+    const auto text = [](const TileProgram& t) { return generate(t, h200()).text; };
+    // Instructions read both along the sum. What lies otherwise, threads bring to registers: it is the left operand.
+    EXPECT_THAT(print(schedule("k", "k")), HasSubstr("matrix tf32 group [s0 s1 r2]"));
+    EXPECT_THAT(print(schedule("k", "n")), HasSubstr("matrix tf32 group [s1 s0 r2]"));
+    EXPECT_THAT(print(schedule("m", "k")), HasSubstr("matrix tf32 group [s0 s1 r2]"));
+    for (const TileProgram& t : {schedule("k", "k"), schedule("k", "n"), schedule("m", "k")})
+        EXPECT_THAT(text(t), AllOf(HasSubstr("tw::copy_box"), Not(HasSubstr("copy_async"))));
+    // Of two, threads transpose the right one; columns of an instruction are no dynamic extent.
+    EXPECT_THAT(text(schedule("m", "n")), HasSubstr("load b, by threads: its rows are not swizzled"));
+    EXPECT_THAT(print(schedule("k", "n", "$m")), HasSubstr("matrix tf32 group [s0 s1 r2]"));
 }
 
 TEST(GpuSchedule, GivesPartsOfLongSumsToBlocksWhereTilesAreFew) {
@@ -285,6 +309,45 @@ TEST(GpuSchedule, TakesInstructionsOfFourWarpsForLongChainsOfHalves) {
     EXPECT_THAT(tree(chain_of_halves("f32", 16, 4096, 4096, 128, 128, true), h200()), Not(HasSubstr("group")));
 }
 
+TEST(GpuSchedule, GivesHalfOfTheColumnsToABlockWhereThatIsNoPowerOfTwo) {
+    // S6: 16 heads of 256 rows are 64 blocks of 64 rows for 132 multiprocessors; two blocks of 64 columns would compute
+    // 128 for 80.
+    const auto schedule = [](const Program& stages) {
+        Scheduling scheduling;
+        scheduling.kind = SchedulerKind::Mcfuser;
+        scheduling.target.gpu = h200();
+        scheduling.precision = Precision::TF32;
+        return make_chain_schedule(stages, scheduling);
+    };
+    const auto t = schedule(chain_of_halves("f32", 16, 256, 256, 80, 80, true));
+    ASSERT_TRUE(t);
+    EXPECT_THAT(print(*t), AllOf(HasSubstr("parallel x6 by 40"), HasSubstr("matrix tf32 group [x1 x6 x2] registers")));
+    // The same of one head is executed.
+    TileProgram one = *t;
+    const Program head = chain_of_halves("f32", 1, 64, 256, 80, 80, true);
+    one.stages = head;
+    one.axes[0].extent = 1;
+    one.axes[1].extent = 64;
+    ASSERT_THAT(verify(one), testing::IsEmpty());
+    expect_right({{"one head", one, {random_inputs(head, 11)}, 4e-3}});
+}
+
+TEST(GpuSchedule, KeepsScoresOfFloatQueriesThatLieAlongTheRowsInRegisters) {
+    // Threads have pairs of rows then (left_along_rows), in the second product as well.
+    const std::string text = changed(print(chain_of_halves("f32", 1, 128, 256, 64, 64, true)),
+                                     "input q: f32[1, 128, 64]", "input q: f32[1, 64, 128]");
+    Scheduling scheduling;
+    scheduling.kind = SchedulerKind::Mcfuser;
+    scheduling.target.gpu = h200();
+    scheduling.precision = Precision::TF32;
+    const auto t = make_chain_schedule(parse_program(changed(text, "q[i0, i1, i3]", "q[i0, i3, i1]")), scheduling);
+    ASSERT_TRUE(t);
+    EXPECT_THAT(generate(*t, h200()).text,
+                AllOf(HasSubstr("tw::multiply_group_tf32"), HasSubstr("tw::row_pair_of_group"), Not(HasSubstr("s_c =")),
+                      Not(HasSubstr("s_p ="))));
+    expect_right({{"queries", *t, {random_inputs(t->stages, 12)}, 4e-3}});
+}
+
 TEST(GpuSchedule, OfLongAttentionsSpillsNoRegisters) {
     std::optional<Nvrtc> nvrtc;
     try {
@@ -390,7 +453,8 @@ TEST(GpuSchedule, OfStatesOfFourWarpsComputesWhatTheySay) {
          std::vector<std::tuple<const char*, const char*, const char*, const char*, Precision>>{
              {"130", "72", "96", "f16", Precision::F32},
              {"128", "128", "160", "bf16", Precision::F32},
-             {"70", "48", "64", "f32", Precision::TF32}}) {
+             {"70", "48", "64", "f32", Precision::TF32},
+             {"72", "132", "96", "f32", Precision::TF32}}) {
         const Program stages = parse_program(product(m, n, k, type));
         EXPECT_FALSE(construct::make_gpu_problem(stages, tilewright::test::on_gpu(a100()), precision,
                                                  true));  // sm_80 has no such instructions

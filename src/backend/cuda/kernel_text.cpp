@@ -445,8 +445,10 @@ bool KernelGenerator::begun(size_t buffer) const {
 }
 
 std::vector<int64_t> KernelGenerator::registers_of(ValueId v) const {
-    std::vector<int64_t> out = registers_.values.at(v).registers;
-    out.resize(p_.stages.primitives[p_.stages.producers()[v]].expr()->spatial);
+    const gpu::Partition& share = registers_.values.at(v);
+    std::vector<int64_t> out;
+    for (const size_t a : share.array_axes())
+        if (a < p_.stages.primitives[p_.stages.producers()[v]].expr()->spatial) out.push_back(share.registers[a]);
     return out;
 }
 

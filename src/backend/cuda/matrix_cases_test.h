@@ -24,6 +24,7 @@ struct MatrixProduct {
     std::string warp_columns = {};            ///< "" for `warp`
     std::string split = {};                   ///< "" or the points of k in a part of the sum, of a block
     bool swizzled = false;                    ///< operands of four warps: rows of 128 bytes, or of as many as they have
+    bool exchanged = false;                   ///< rows of instructions are n, which b has side by side; swizzled
 };
 
 /// Of a copy: rows with room behind them, or blocks of eight rows of 16 bytes. `along_sum`: what lies side by side in
@@ -37,15 +38,16 @@ inline std::string operand_layout(const MatrixProduct& p, bool batched, bool alo
 }
 
 /// The layout of a copy whose rows are swizzled. `side`: points along what lies side by side in memory.
-inline std::string swizzled_layout(const MatrixProduct& p, bool batched, bool along_sum, int side) {
+inline std::string swizzled_layout(const MatrixProduct& p, bool batched, bool along_sum, int side, bool is_left) {
     const int size = p.unit == "tf32" ? 4 : 2, last = batched ? 2 : 1;
-    const std::string turned = along_sum || size == 2 ? "" : batched ? "reorder(0, 2, 1) " : "reorder(1, 0) ";
+    const bool stays = along_sum || size == 2 || is_left;
+    const std::string turned = stays ? "" : batched ? "reorder(0, 2, 1) " : "reorder(1, 0) ";
     const int row = std::min(128, (turned.empty() ? side : p.step) * size);
     return fmt::format("\"{}split({}, {}) {}\" swizzle {}", turned, last, row / size,
                        batched ? "reorder(0, 2, 1, 3)" : "reorder(1, 0, 2)", row);
 }
-inline std::string loaded(const MatrixProduct& p, bool batched, bool along_sum, int side) {
-    if (p.swizzled) return swizzled_layout(p, batched, along_sum, side);
+inline std::string loaded(const MatrixProduct& p, bool batched, bool along_sum, int side, bool is_left) {
+    if (p.swizzled) return swizzled_layout(p, batched, along_sum, side, is_left);
     return "\"" + operand_layout(p, batched, along_sum) + "\"";
 }
 
@@ -69,6 +71,8 @@ inline TileProgram matrix_product(const MatrixProduct& p) {
         fmt::arg("ai", p.a_turned ? sum + ", " + row : row + ", " + sum),
         fmt::arg("bi", p.b_turned ? column + ", " + sum : sum + ", " + column), fmt::arg("sum", sum), fmt::arg("i", i),
         fmt::arg("column", column));
+    const std::string rows = p.group && p.warp == "32" ? "64" : p.warp,
+                      columns = p.warp_columns.empty() ? p.warp : p.warp_columns;
     const std::string schedule = fmt::format(
         R"TW(axes {axis}m="{m}" n="{n}" k="{k}"
 stage 0 over [{over}m n k]
@@ -77,7 +81,7 @@ stage 0 over [{over}m n k]
     for k by {step}{ahead} {{
       load 0 access 0 layout {a_layout} padding local
       load 0 access 1 layout {b_layout} padding local
-      compute 0 matrix {unit} [m n k] registers [m={warp} n={columns} k={step}] padding local
+      compute 0 matrix {unit} [{roles} k] registers [m={warp} n={columns} k={step}] padding local
     }}
     store c padding local
   }} {end_split}
@@ -87,14 +91,16 @@ stage 0 over [{over}m n k]
         fmt::arg("open", batched ? "parallel b by 1 {\n" : ""), fmt::arg("close", batched ? "\n}" : ""),
         fmt::arg("split", p.split.empty() ? "" : fmt::format("parallel k by {} {{", p.split)),
         fmt::arg("end_split", p.split.empty() ? "" : "}"), fmt::arg("block", p.block),
-        fmt::arg("warp", p.group && p.warp == "32" ? "64" : p.warp),
-        fmt::arg("columns", p.warp_columns.empty() ? p.warp : p.warp_columns), fmt::arg("step", p.step),
+        fmt::arg("roles", p.exchanged ? "n m" : "m n"), fmt::arg("warp", p.exchanged ? columns : rows),
+        fmt::arg("columns", p.exchanged ? rows : columns), fmt::arg("step", p.step),
         fmt::arg("ahead", p.stages == 1 ? "" : fmt::format(" stages {}", p.stages)),
         fmt::arg("unit", p.unit + (p.group ? " group" : "")),
-        fmt::arg("a_layout", loaded(p, batched, !p.a_turned, p.a_turned ? std::stoi(p.block) : p.step)),
-        fmt::arg("b_layout",
-                 loaded(p, batched, p.b_turned,
-                        p.b_turned ? p.step : std::stoi(p.warp_columns.empty() ? p.warp : p.warp_columns))));
+        fmt::arg("a_layout", loaded(p, batched, !p.a_turned, p.a_turned ? std::stoi(p.block) : p.step, !p.exchanged)),
+        fmt::arg("b_layout", loaded(p, batched, p.b_turned,
+                                    p.b_turned    ? p.step
+                                    : p.exchanged ? std::stoi(p.block)
+                                                  : std::stoi(columns),
+                                    p.exchanged)));
     return schedule_cases::kernel(stages, schedule);
 }
 

@@ -310,6 +310,98 @@ TEST(CudaGroupText, LetsProductsGoOnWhileTheNextStepBegins) {
     expect_right(cases);
 }
 
+// --- tf32 whose right operand lies along its columns: c[m, n] = sum(k) a[m, k] b[k, n], rows n, columns m
+
+MatrixProduct exchanged(const std::string& m, const std::string& n, const std::string& k, int stages = 3) {
+    MatrixProduct p = group_product(m, n, k, "f32", "tf32");
+    p.swizzled = p.exchanged = true;
+    p.stages = stages;
+    return p;
+}
+
+TEST(CudaGroupText, BringsALeftOperandOfFloatsAlongTheRowsToRegistersInPairs) {
+    MatrixProduct p = exchanged("128", "128", "192", 4);
+    p.block = "128";
+    p.warp_columns = "128";
+    const KernelText text = generate(matrix_product(p), h200());
+    EXPECT_EQ(text.threads, 256);
+    // TMA brings both operands as they lie: 32 of the sum by 128 rows of a, and 4 boxes of 32 columns of b.
+    ASSERT_EQ(text.maps.size(), size_t{2});
+    EXPECT_THAT(text.maps[0].box, ElementsAre(32, 128));
+    EXPECT_THAT(text.maps[1].box, ElementsAre(32, 32));
+    EXPECT_THAT(text.text, Not(HasSubstr("copy_async")));
+    // Two neighbours at a time; what steps of eight add to an address stands outside of the swizzle.
+    EXPECT_THAT(text.text, HasSubstr("tw::load<2>(x[r_k], s_b_at_3 + tw::swizzled<128, 4>("));
+    EXPECT_THAT(text.text, AllOf(HasSubstr("(r_k % 2) * 128"), HasSubstr("(r_k / 2) * 256")));
+    EXPECT_THAT(text.text, HasSubstr("left[r_n][word] = tw::bitcast<u32>(x[word][r_n]);"));
+    // Sums lie side by side along the instruction's columns.
+    EXPECT_THAT(text.text, HasSubstr("float r_c[2][32];"));
+    EXPECT_THAT(text.text,
+                HasSubstr("tw::multiply_group_tf32_128<0>(r_c[2 * f + 0], r_c[2 * f + 1], left[2 * f + 0]["));
+    // Its words are other registers in the next step, so products go on meanwhile.
+    EXPECT_THAT(text.text, HasSubstr("tw::wait_products<1>();"));
+    // Results of a thread are two neighbours.
+    EXPECT_THAT(text.text, HasSubstr("tw::store<2>(g_c + "));
+}
+
+TEST(CudaGroupText, WithRowsAlongTheResultComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    const auto add = [&](const std::string& name, const MatrixProduct& p) {
+        cases.push_back(whole_numbers(name, matrix_product(p)));
+    };
+    // Whole tiles; rows, columns and sums that end inside of one; rows of memory that are no multiple of 16 bytes.
+    for (const auto& [m, n, k] : std::vector<std::array<const char*, 3>>{
+             {"64", "64", "64"}, {"72", "132", "80"}, {"100", "68", "44"}, {"64", "66", "32"}})
+        for (const int stages : {1, 2, 3, 4})
+            add(fmt::format("{}x{}x{} by {}", m, n, k, stages), exchanged(m, n, k, stages));
+    for (const int step : {8, 16, 64}) {
+        MatrixProduct p = exchanged("64", "128", "128");
+        p.step = step;
+        add(fmt::format("steps of {}", step), p);
+    }
+    MatrixProduct batch = exchanged("64", "72", "48");
+    batch.batch = "2";
+    add("batch", batch);
+    MatrixProduct parts = exchanged("64", "128", "328", 2);
+    parts.split = "96";
+    add("parts of sums", parts);
+    MatrixProduct wide = exchanged("128", "128", "96", 4);  // two fragments of rows, instructions of 64 and 32 columns
+    wide.block = "128";
+    wide.warp = "128";
+    wide.warp_columns = "96";
+    wide.m = "96";
+    add("wide", wide);
+    // The left operand as it is: a[k, m].
+    for (const bool swizzled : {false, true}) {
+        MatrixProduct p = group_product("130", "72", "96", "f32", "tf32");
+        p.a_turned = p.b_turned = true;
+        p.swizzled = swizzled;
+        p.m = "132";
+        add(fmt::format("a[k, m], {}", swizzled), p);
+    }
+    LockstepCase symbolic{"any rows", matrix_product(exchanged("64", "$n", "64")), {}, 0};
+    for (const int n : {1, 64, 68})
+        symbolic.inputs.push_back(schedule_cases::whole_numbers(symbolic.program.stages, {{"n", n}}));
+    cases.push_back(symbolic);
+    expect_right(cases);
+}
+
+TEST(CudaGroupText, GivesTheSameNumbersHoweverOperandsOfFloatsLie) {
+    // tf32 truncates both operands, in shared memory and in registers: numbers of 24 bits show it.
+    const TileProgram along = [] {
+        MatrixProduct p = exchanged("64", "64", "64");
+        p.exchanged = false;
+        p.b_turned = true;
+        return matrix_product(p);
+    }();
+    const TileProgram across = matrix_product(exchanged("64", "64", "64"));
+    std::vector<Tensor> inputs = random_inputs(across.stages, 7), other = inputs;
+    for (int64_t k = 0; k < 64; ++k)
+        for (int64_t n = 0; n < 64; ++n) other[1].set(n * 64 + k, inputs[1].get(k * 64 + n));
+    const Lockstep kernels({generate(along, h200(), "along"), generate(across, h200(), "across")}, lockstep_options());
+    EXPECT_EQ(kernels.run(0, along.stages, other), kernels.run(1, across.stages, inputs));
+}
+
 TEST(CudaGroupText, IsSeenToGoWrongWhereProductsAreStillReading) {
     const TileProgram t = matrix_product(in_flight("f16", "f16", true, 3));
     const KernelText right = generate(t, h200(), "right");

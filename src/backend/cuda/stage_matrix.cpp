@@ -91,15 +91,22 @@ StageValues::Operand StageValues::operand(ScalarId factor, size_t across, bool i
     const std::string word = v_.fresh("word");
     w_->add("TW_UNROLL");
     w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", word, words()));
-    const std::string from = name + coordinates(others),
-                      to = fmt::format("{}{}[{}]", out.words, coordinates(others), word);
+    const std::string to = fmt::format("{}{}[{}]", out.words, coordinates(others), word);
     const bool as_stored = vector && takes_stored(stored);
     const auto number = [&](const std::string& at) { return as_stored ? at : vector ? from_storage(stored, at) : at; };
+    const auto at_sum = [&](const std::string& sum) {
+        std::string s = name;
+        for (const size_t a : part_.array_axes())
+            if (((mask_ >> a) & 1) != 0) s += a == u.sum ? sum : fmt::format("[{}]", v_.name(coordinate_[a]));
+        return number(s);
+    };
+    // Of floats in memory the instruction takes the upper bits itself, in registers as in shared memory.
+    const bool as_floats = part_.spread[u.sum] == Spread::Quads;
     if (u.type == MatrixType::TF32)
-        w_->line("{} = tw::tf32({});", to, number(fmt::format("{}[{}]", from, word)));
+        w_->line("{} = tw::{}({});", to, as_floats ? "bitcast<u32>" : "tf32", at_sum(fmt::format("[{}]", word)));
     else
         w_->line("{} = tw::{}pair({}, {});", to, as_stored ? "" : fmt::format("{}_", to_string(u.type)),
-                 number(fmt::format("{}[2 * {}]", from, word)), number(fmt::format("{}[2 * {} + 1]", from, word)));
+                 at_sum(fmt::format("[2 * {}]", word)), at_sum(fmt::format("[2 * {} + 1]", word)));
     w_->close();
     close_loops(others);
     return out;
@@ -166,8 +173,8 @@ void StageValues::group_instructions(const GroupProduct& p, const std::optional<
     for (int64_t column = 0; column < span;) {
         int64_t n = 256;
         while (n > span - column) n /= 2;
-        const auto right = cores(p.right, u.columns, p.right_begin + column, n, p.sum_begin + g * p.unit,
-                                 words && u.type == MatrixType::TF32);
+        const bool paired = words && u.type == MatrixType::TF32 && part_.spread[u.sum] == Spread::Columns;
+        const auto right = cores(p.right, u.columns, p.right_begin + column, n, p.sum_begin + g * p.unit, paired);
         if (!right) refuse_group("its right operand lies otherwise than its instruction has it");
         if (!group_reads_zeros(p, p.right)) refuse_group("behind the end of its sum there is more than zeros");
         std::vector<std::string> arguments = group_sums(p, others, column);
@@ -197,9 +204,6 @@ void StageValues::group_instructions(const GroupProduct& p, const std::optional<
 //     tw::end_products(); tw::wait_products<0>();
 void StageValues::multiply_group() {
     const MatrixUnit& u = *job_.micro->matrix;
-    for (size_t a = u.columns + 1; a < e_.spatial; ++a)
-        if (part_.registers[a] != 1) refuse_group("its columns are not its last axis");
-    if (u.rows > u.columns) refuse_group("its columns are not its last axis");
     const Expr length = local_range(u.sum);
     group_ = mask_ = result_mask_;
     settle();
@@ -236,14 +240,16 @@ void StageValues::multiply_group() {
     if (!p.written_out) w_->close();
     w_->close();
     close_loops(others);
-    // The registers of words are the next part's; operands in shared memory stay until the next statement waits.
+    // Words of a part may be in the registers of the next part's; operands in shared memory, and words of a step's only
+    // part, stay until the next statement waits.
+    const bool again = words && p.part;
     const auto wait = [&] {
         w_->add("tw::end_products();");
-        w_->line("tw::wait_products<{}>();", job_.overlapped && !words ? 1 : 0);
+        w_->line("tw::wait_products<{}>();", job_.overlapped && !again ? 1 : 0);
     };
-    if (words) wait();
+    if (again) wait();
     w_->close();
-    if (!words) wait();
+    if (!again) wait();
     settle();
     mask_ = result_mask_;
     overhang_ &= ~(Mask{1} << u.sum);
@@ -268,7 +274,7 @@ void StageValues::instructions(const Operand& left, const Operand& right) {
     std::vector<std::string> arguments;
     for (int n = 0; n < 4; ++n) {  // as an instruction's results go: two columns, then eight rows below
         std::string s = acc_;
-        for (size_t a = 0; a < e_.spatial; ++a)
+        for (const size_t a : part_.array_axes())
             if (((result_mask_ >> a) & 1) != 0)
                 s += a == u.rows      ? fmt::format("[2 * {} + {}]", i, n / 2)
                      : a == u.columns ? fmt::format("[2 * {} + {}]", j, n % 2)

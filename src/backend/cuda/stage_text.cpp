@@ -129,11 +129,12 @@ class StageText : public StageValues {
     int warps(const std::string& tile, Expr count, bool known) {
         const int64_t takes = part_.takes();
         const bool group = takes == 128;
-        w_->line("const int {0} = {4}, {1} = {3}{0} / 4, {2} = {0} % 4;", v_.name(lane_), v_.name(lane_row_),
-                 v_.name(lane_pair_),
-                 part_.warps == 1 ? ""
-                 : group          ? "tw::warp_of_group() * 16 + "
-                                  : fmt::format("tw::thread() % {} / 32 * 16 + ", takes),
+        const std::string lane = v_.name(lane_);
+        w_->line("const int {0} = {4}, {1} = {3}, {2} = {0} % 4;", lane, v_.name(lane_row_), v_.name(lane_pair_),
+                 has_row_pairs()    ? fmt::format("tw::row_pair_of_group({})", lane)
+                 : part_.warps == 1 ? lane + " / 4"
+                 : group            ? "tw::warp_of_group() * 16 + " + lane + " / 4"
+                                    : fmt::format("tw::thread() % {} / 32 * 16 + {} / 4", takes, lane),
                  group ? "tw::lane()" : "tw::thread() % 32");
         // What has no columns is the same in the four threads of a row.
         bool columns = false;

@@ -68,14 +68,14 @@ void StageValues::close_loops(Mask mask) {
 
 std::vector<int64_t> StageValues::extents(Mask mask) const {
     std::vector<int64_t> out;
-    for (size_t a = 0; a < n_; ++a)
+    for (const size_t a : part_.array_axes())
         if (((mask >> a) & 1) != 0) out.push_back(part_.registers[a]);
     return out;
 }
 
 std::string StageValues::coordinates(Mask mask) const {
     std::string s;
-    for (size_t a = 0; a < n_; ++a)
+    for (const size_t a : part_.array_axes())
         if (((mask >> a) & 1) != 0) s += fmt::format("[{}]", v_.name(coordinate_[a]));
     return s;
 }
@@ -325,9 +325,30 @@ const Place* StageValues::unscaled(ScalarId node) const {
 }
 
 std::string StageValues::swizzled(const Place& place, Expr offset, const Variables::LoadText& loads) const {
-    std::string at = v_.text(offset, loads);
-    if (place.swizzle == 0) return at;
-    return fmt::format("tw::swizzled<{}, {}>({})", place.swizzle, byte_size(place.storage), at);
+    if (place.swizzle == 0) return v_.text(offset, loads);
+    // Whole blocks of eight rows change nothing: so much of an address stays a constant of an unrolled loop.
+    const auto size = static_cast<int64_t>(byte_size(place.storage)), block = 8 * place.swizzle / size;
+    Expr rest = offset, rows = 0, blocks = 0;
+    for (size_t a = 0; a < n_; ++a) {
+        if (((mask_ >> a) & 1) == 0) continue;
+        const auto linear = linear_in(rest, gpu::var_of(coordinate_[a]));
+        if (!linear || !linear->coefficient.is_constant() || linear->coefficient.is_constant(0)) continue;
+        const int64_t apart = linear->coefficient.constant(), beside = apart > 0 ? block / apart : 0;
+        if (beside * apart != block) continue;
+        rest = linear->rest;
+        rows += mod(coordinate_[a], beside) * apart;
+        blocks += floor_div(coordinate_[a], beside) * block;
+    }
+    const Expr inside = v_.simplified(mod(rest, block));
+    blocks = v_.simplified(blocks + rest - inside);
+    if (gpu::IndexVariables::multiple(blocks) % block != 0) {
+        rest = offset;
+        blocks = rows = 0;
+    } else {
+        rest = v_.simplified(inside + rows);
+    }
+    const std::string at = fmt::format("tw::swizzled<{}, {}>({})", place.swizzle, size, v_.text(rest, loads));
+    return blocks.is_constant(0) ? at : fmt::format("{} + {}", at, v_.operand(blocks));
 }
 
 std::string StageValues::element(const Place& place, const std::vector<Expr>& index) {

@@ -189,7 +189,7 @@ std::optional<Problem> make_gpu_problem(const Program& stages, const Target& tar
     auto product = gpu_product(stages, e, result, precision);
     if (group) {
         if (!product) return std::nullopt;
-        product->group = true;
+        product = on_groups(stages, e, *product, gpu);
         if (!fits_group(stages, e, *product, gpu) || guess(e.extents[product->sum]) < kGroupSum ||
             guess(e.extents[product->columns]) < kMatrixColumns ||
             (guess(e.extents[product->sum]) % kGroupSum != 0 && !zeros_behind_sum(stages, e, *product)))

@@ -64,9 +64,9 @@ int64_t swizzle_of(const Micro* micro, const GpuProduct& product, bool along_sum
 /// thread has columns 2 t and 2 t + 1 of eight there, and the instruction multiplies them by numbers t and t + 4.
 bool paired_along_sum(const TileProgram& program, const TensorExpr& e, const GpuProduct& product, size_t access) {
     if (*product.matrix != MatrixType::TF32) return false;
-    const auto factors =
-        matrix_factors(e, {*product.matrix, product.rows, product.columns, product.sum, MatrixForm::Group});
-    if (!factors) return false;
+    const MatrixUnit unit{*product.matrix, product.rows, product.columns, product.sum, MatrixForm::Group};
+    const auto factors = matrix_factors(e, unit);
+    if (!factors || left_along_rows(e, unit)) return false;
     const ScalarNode &left = e.body[factors->left], &right = e.body[factors->right];
     const bool in_memory = left.op == ScalarOp::Access && is_input(program, e.accesses[left.slot].value);
     return !in_memory && right.op == ScalarOp::Access && right.slot == access;
@@ -135,9 +135,8 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p, const GpuTarget& target,
                 bool left_in_registers) {
     if (!target.has_wgmma() || !p.matrix || e.accesses.empty()) return false;
-    // The accumulators of a thread are contiguous along columns.
-    if (p.columns < p.rows) return false;
-    for (size_t a = p.columns + 1; a < e.spatial; ++a)
+    // Threads store what lies side by side.
+    for (size_t a = std::max(p.rows, p.columns) + 1; a < e.spatial; ++a)
         if (!e.extents[a].is_constant(1)) return false;
     if (!e.extents[p.columns].is_constant() || !e.extents[p.sum].is_constant()) return false;
     if (guess(e.extents[p.rows]) < kGroupRows || guess(e.extents[p.sum]) < 2 * matrix_sum(*p.matrix)) return false;
@@ -185,6 +184,18 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p,
     for (const size_t a : axes_inside_rows(e, p))
         if (a >= e.spatial) return false;
     return true;
+}
+
+GpuProduct on_groups(const Program& stages, const TensorExpr& e, GpuProduct p, const GpuTarget& target) {
+    p.group = true;
+    const auto left_lies_along_rows = [&](size_t rows, size_t columns) {
+        return left_along_rows(e, {*p.matrix, rows, columns, p.sum, MatrixForm::Group});
+    };
+    // Both operands along their own axis: one of them is transposed by threads in any case.
+    if (!p.matrix || !left_lies_along_rows(p.columns, p.rows) || left_lies_along_rows(p.rows, p.columns)) return p;
+    GpuProduct exchanged = p;
+    std::swap(exchanged.rows, exchanged.columns);
+    return fits_group(stages, e, exchanged, target) ? exchanged : p;
 }
 
 bool zeros_behind_sum(const Program& stages, const TensorExpr& e, const GpuProduct& p) {
@@ -284,8 +295,9 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         // Rows of up to 128 bytes are swizzled, as TMA writes them. Operands that must be transposed (floats that are
         // not contiguous along the reduction), and those whose rows would be shorter than 32 bytes, are stored in
         // blocks of eight rows of 16 bytes. A column of rows is padded by one row, so that neighbouring columns start
-        // in different banks.
-        const bool changes_places = !halves && along && along != last;
+        // in different banks. A left operand of floats across the reduction stays as it is: threads read it.
+        const bool across_rows = halves || (is_left && across == last);
+        const bool changes_places = !across_rows && along && along != last;
         if (along && across && paired_along_sum(program, e, product, access)) {
             move_last(*along);
             append_paired_blocks(load.layout, last, *across > *along ? *across - 1 : *across);
@@ -300,10 +312,9 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         order.permutation.push_back(last + 1);
         // The split dimension goes before the dimension of rows: across the reduction, or along it where the other one
         // is contiguous.
-        const bool sum_is_row = halves && across == last;
-        const size_t wanted = sum_is_row ? along.value_or(last) : across.value_or(last);
+        const size_t wanted = across_rows && across == last ? along.value_or(last) : across.value_or(last);
         size_t row = wanted;
-        if (!halves && along && along != last && wanted > *along) --row;  // shifted by move_last
+        if (changes_places && wanted > *along) --row;  // shifted by move_last
         order.permutation.insert(order.permutation.begin() + static_cast<std::ptrdiff_t>(row), last);
         load.layout.primitives.emplace_back(layout::Split{last, rows});
         load.layout.primitives.emplace_back(order);

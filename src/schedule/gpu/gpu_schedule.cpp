@@ -46,11 +46,21 @@ std::vector<Stmt> in_parallel(size_t axis, int64_t step, std::vector<Stmt> body)
 
 namespace {
 
-/// A tree of one stage: a grid of tiles of `inside` points per spatial axis, outermost first, with `body` inside.
-TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::vector<Stmt> body) {
+std::vector<size_t> ascending(size_t axes) {
+    std::vector<size_t> out(axes);
+    std::iota(out.begin(), out.end(), size_t{0});
+    return out;
+}
+
+/// A tree of one stage: a grid of tiles of `inside` points per spatial axis, with `body` inside. `order`: of the axes,
+/// outermost first; empty: ascending.
+TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::vector<Stmt> body,
+                      std::vector<size_t> order = {}) {
     TileProgram t = without_body(std::move(stages));
     const TensorExpr& e = *t.stages.primitives[PrimitiveId(0)].expr();
-    for (size_t a = e.spatial; a-- > 0;) {
+    if (order.empty()) order = ascending(e.spatial);
+    for (size_t k = e.spatial; k-- > 0;) {
+        const size_t a = order[k];
         if (inside[a] == 0 || (e.extents[a].is_constant() && inside[a] >= e.extents[a].constant())) continue;
         body = in_parallel(a, inside[a], std::move(body));
     }
@@ -162,7 +172,9 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     body.push_back(Stmt{store});
     if (tiles.part != 0) body = in_parallel(p.sum, tiles.part, std::move(body));
     if (together > 1) body = in_parallel(p.rows, tiles.rows, std::move(body));
-    TileProgram t = one_stage(stages, inside, std::move(body));
+    std::vector<size_t> order = ascending(e.spatial);  // groups of rows go outside of columns
+    if (together > 1 && p.rows > p.columns) std::swap(order[p.rows], order[p.columns]);
+    TileProgram t = one_stage(stages, inside, std::move(body), std::move(order));
     // Copies stand before the Compute in the innermost body.
     std::vector<Stmt>* at = &t.body;
     while (std::get<TileLoop>(at->front().kind).parallel) at = &std::get<TileLoop>(at->front().kind).body;
@@ -201,8 +213,7 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     std::vector<std::pair<double, TileProgram>> of_rows = gpu_row_schedules(stages, target);
     const auto found = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], precision);
-    GpuProduct group = found.value_or(GpuProduct());
-    group.group = true;
+    const GpuProduct group = found ? on_groups(stages, e, *found, *target.gpu) : GpuProduct();
     struct Ranked {
         double seconds;
         const GpuProduct* product;
@@ -210,7 +221,7 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
         int64_t together;
     };
     std::vector<Ranked> ranked;
-    for (const GpuProduct* p : {found ? &*found : nullptr, found ? static_cast<const GpuProduct*>(&group) : nullptr}) {
+    for (const GpuProduct* p : {found ? &*found : nullptr, found ? &group : nullptr}) {
         if (p == nullptr) break;
         if (p->group && !fits_group(stages, e, *p, *target.gpu)) continue;
         const GpuNest nest(stages, *p, kAssumedTiled);
@@ -228,7 +239,8 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Targ
             tile[p->sum] = t.sum;
             const Micro micro = gpu_micro(e, *p, t);
             const GpuWork whole = nest.work(micro, tile, t.stages, *target.gpu);
-            if (whole.block_bytes > target.gpu->block_shared_bytes) continue;
+            if (whole.block_bytes > target.gpu->block_shared_bytes || whole.registers > target.gpu->thread_registers)
+                continue;
             const auto blocks = static_cast<int64_t>(whole.blocks);
             for (const GpuTiles& own : splits ? with_parts(t, blocks, sum, *target.gpu) : std::vector<GpuTiles>{t}) {
                 const GpuWork work = own.part == 0 ? whole : nest.work(micro, tile, t.stages, *target.gpu, own.part);
@@ -495,7 +507,10 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const Targe
     const GpuChainBytes bytes_of(c);
     ways.bytes = [&](const chain::Candidate& k) { return bytes_of(k); };
     // Whole instructions of warpgroups, also where they reach beyond an axis.
-    if (target.gpu->capability() == 90) ways.also = {kGroupRows, 2 * kGroupRows};
+    if (target.gpu->capability() == 90) {
+        ways.also = {kGroupRows, 2 * kGroupRows};
+        ways.halves = kMatrixColumns;
+    }
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
         auto tree = chain::realise(c, k, target);
         if (!tree) return std::nullopt;

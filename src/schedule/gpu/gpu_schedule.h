@@ -84,6 +84,11 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
 /// `left_in_registers`: the left operand may be any f16 or bf16 value that the threads have in registers.
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target,
                 bool left_in_registers = false);
+/// The product on warpgroup instructions. In tf32 these read the right operand along the sum alone. One that lies along
+/// its columns becomes the left operand, which threads bring to registers (left_along_rows), where the other one lies
+/// along the sum and the instruction takes them so: rows and columns change places.
+///     c[m, n] = sum(k) a[m, k] * b[k, n]:  rows n, columns m
+GpuProduct on_groups(const Program& stages, const TensorExpr& e, GpuProduct product, const GpuTarget& target);
 /// Whether both operands are read as zeros behind the end of the sum, since the tensors end there. Warpgroup
 /// instructions read whole steps: without these zeros, steps must divide the sum.
 bool zeros_behind_sum(const Program& stages, const TensorExpr& e, const GpuProduct& product);

@@ -34,6 +34,13 @@ TW_DEVICE auto floor_rest(A a, B b) -> decltype(a + b) {
     return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
 }
 
+/// The number of a thread's pair of rows among the 32 pairs of a warpgroup (tile/gpu_partition.h, row pairs): of its
+/// warp's bits and those of its lane, in bits 4, 2 and 3, 1, 0.
+TW_DEVICE int row_pair_of_group(int lane) {
+    const int warp = warp_of_group();
+    return (warp & 2) << 3 | (lane & 8) | (warp & 1) << 2 | (lane & 16) >> 3 | (lane & 4) >> 2;
+}
+
 // --- integers: modulo 2^bits, x / 0 = 0
 
 template <class T>

@@ -162,6 +162,13 @@ std::vector<LockstepCase> generated_cases() {
                 whole(fmt::format("{} of a warpgroup, {}, {}", unit, swizzled, turned), matrix_product(p));
             }
     }
+    for (const int stages : {2, 4}) {
+        MatrixProduct p = {"64", "132", "136", "f32", "tf32"};
+        p.group = p.swizzled = p.exchanged = true;
+        p.block = p.warp = "64";
+        p.stages = stages;
+        whole(fmt::format("tf32 with rows along the result, {}", stages), matrix_product(p));
+    }
     for (const bool group : {false, true}) {
         MatrixProduct p = {"128", "64", "328", "f16", "f16"};
         p.group = p.swizzled = group;
