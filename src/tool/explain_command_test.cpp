@@ -348,7 +348,8 @@ TEST_F(Explain, SaysWhatLibrariesAreOfferedOfKernelsForAGpu) {
         std::vector<std::string> arguments = {"--target", "cuda:sm_90a", "--no-rewrites"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         std::vector<std::string> out;
-        for (const Json& k : json(arguments)["kernels"]) out.push_back(k["offered_to_libraries"]);
+        const Json plan = json(arguments);
+        for (const Json& k : plan["kernels"]) out.push_back(k["offered_to_libraries"]);
         return out;
     };
     const std::string products = "2 of its sums (several stages)";
@@ -371,7 +372,8 @@ TEST_F(Explain, SaysWhatLibrariesAreOfferedOfKernelsForAGpu) {
     EXPECT_THAT(text.out, AllOf(HasSubstr("\n      libraries   " + sum + "\n"),
                                 HasSubstr("\n      libraries   " + whole + "\n")));
     // On a CPU there is nothing to say.
-    for (const Json& k : json({})["kernels"]) EXPECT_EQ(k["offered_to_libraries"], "");
+    const Json of_cpu = json({});
+    for (const Json& k : of_cpu["kernels"]) EXPECT_EQ(k["offered_to_libraries"], "");
 }
 
 TEST_F(Explain, MeasuresComparedPlansOnRequest) {
