@@ -64,9 +64,17 @@ CONFIGURATIONS = {
     "fp16 f16 1": ("avx512", ["--precision", "f16", "--threads", "1", "--isa", "avx512-fp16"]),
     "sm_90a f16": ("avx512", ["--target", "cuda:sm_90a", "--precision", "f16", "--threads", "1"]),
     "sm_80 f32": ("avx512", ["--target", "cuda:sm_80", "--threads", "1"]),
+    # With the generated parts of kernels whose sums libraries may compute.
+    "sm_90a f16 libraries": ("avx512", ["--target", "cuda:sm_90a", "--precision", "f16", "--threads", "1",
+                                        "--gpu-libraries"]),
+    "sm_90a tf32 libraries": ("avx512", ["--target", "cuda:sm_90a", "--precision", "tf32", "--threads", "1",
+                                         "--gpu-libraries"]),
 }
+# Attentions and projections, of known and of dynamic sizes; clips and residuals; transposed convolutions.
+LIBRARIES = ["zoo bert_tiny", "dynamic bert_tiny", "zoo mobilenet_v2", "zoo dcgan_generator"]
+OF_LIBRARIES = [c for c in CONFIGURATIONS if "libraries" in c]
 # The configurations for each kind of model: a few minutes in total.
-KINDS = {"op": list(CONFIGURATIONS),
+KINDS = {"op": [c for c in CONFIGURATIONS if "libraries" not in c],
          "zoo": ["avx512 greedy 1", "avx512 optimal 2", "avx2 greedy 2", "avx2 optimal 1", "amx greedy 1", "amx bf16 2",
                  "fp16 f16 1", "sm_90a f16"],
          "dynamic": ["avx512 greedy 1"],
@@ -280,8 +288,8 @@ def write_summary(path, summary):
 
 
 class Replay:
-    def __init__(self, tool, folder, jobs):
-        self.tool, self.folder, self.jobs = tool, folder, jobs
+    def __init__(self, tool, folder, jobs, quick=False):
+        self.tool, self.folder, self.jobs, self.quick = tool, folder, jobs, quick
         self.times_path = folder / "times.json"
         self.times = json.loads(self.times_path.read_text()) if self.times_path.exists() else {}
         # No rates of this machine, no measurements, no cached code.
@@ -305,7 +313,8 @@ class Replay:
         return (model, configuration), Kernels(lines)
 
     def run(self, models):
-        jobs = [((model, c), path) for model, path in models.items() for c in KINDS[model.split()[0]]]
+        jobs = [((model, c), path) for model, path in models.items()
+                for c in KINDS[model.split()[0]] + (OF_LIBRARIES if model in LIBRARIES and not self.quick else [])]
         # The longest jobs start first, so that the last one does not run alone.
         jobs.sort(key=lambda job: -self.times.get(" | ".join(job[0]), 1e9))
         details = {}
@@ -453,7 +462,7 @@ def main():
         print("the suite is skipped: no --suite (make replay SUITE=FOLDER)")
     models = {name: path for name, path in models.items() if re.search(o.only, name)}
     prepared = time.time()
-    replay = Replay(o.tool, o.folder, o.jobs)
+    replay = Replay(o.tool, o.folder, o.jobs, o.quick)
     kept_path = o.folder / "kernels.txt"
     kept, expected = read_details(kept_path), read_summary(o.summary)
     replay.prune(kept)

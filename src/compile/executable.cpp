@@ -138,6 +138,8 @@ void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
     ModelSources& sources = *model.sources;
     sources.precision = options.precision;
     if (model.for_gpu) {
+        constexpr size_t kMostSamples = 4;  // each takes time where the model is loaded
+        sources.samples = size_samples(model.plan.program, options.ranges, kMostSamples);
         if (options.gpu_libraries) add_library_parts(sources);
         for (const TileProgram& t : sources.kernels.kernels())
             sources.gpu_kernels.push_back(

@@ -6,12 +6,15 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <numeric>
+#include <thread>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "index/expr_parts.h"
+#include "index/expr_scope.h"
 #include "index/intern_set.h"
 
 namespace tilewright {
@@ -75,6 +78,18 @@ struct ExprTable {
     static ExprTable& get() {
         static auto* table = new ExprTable;  // never destroyed: handles may outlive static destruction
         return *table;
+    }
+
+    /// Of this thread: what is found in neither table is interned there (expr_scope.h).
+    static inline thread_local ExprTable* temporary = nullptr;
+
+    template <class T, class Equal, class Make>
+    const T* find_or_insert(InternSet<T> ExprTable::*set, size_t hash, const Equal& equal, const Make& make) {
+        if (temporary == nullptr) return (this->*set).find_or_insert(hash, equal, make);
+        // First there: another thread may have made the same form for good since.
+        if (const T* known = (temporary->*set).find(hash, equal)) return known;
+        if (const T* known = (this->*set).find(hash, equal)) return known;
+        return (temporary->*set).find_or_insert(hash, equal, make);
     }
 
     Expr intern(int64_t constant, std::vector<Term> terms);
@@ -312,7 +327,7 @@ Expr ExprTable::intern(int64_t constant, std::vector<Term> terms) {
         node.terms = terms;
         return node;
     };
-    return Expr(nodes.find_or_insert(hash_of(constant, terms), equal, make_node));
+    return Expr(find_or_insert(&ExprTable::nodes, hash_of(constant, terms), equal, make_node));
 }
 
 const InternedAtom* ExprTable::intern_atom(Atom atom) {
@@ -321,15 +336,15 @@ const InternedAtom* ExprTable::intern_atom(Atom atom) {
         named.text = atom_text(atom);
         return InternedAtom(std::move(named));
     };
-    return atoms.find_or_insert(
-        hash_of(atom), [&](const Atom& a) { return same(a, atom); }, make_atom);
+    return find_or_insert(
+        &ExprTable::atoms, hash_of(atom), [&](const Atom& a) { return same(a, atom); }, make_atom);
 }
 
 Expr ExprTable::alone(const Atom& atom) {
     const auto& interned = static_cast<const InternedAtom&>(atom);
     if (const Expr::Node* known = interned.alone.load(std::memory_order_acquire)) return Expr(known);
     const Expr e = make(0, {Term{1, {&atom}}});
-    interned.alone.store(e.node_, std::memory_order_release);
+    if (temporary == nullptr) interned.alone.store(e.node_, std::memory_order_release);
     return e;
 }
 
@@ -648,5 +663,24 @@ Expr rebuild(const Atom& atom, Expr a, Expr b) {
 }  // namespace parts
 
 bool is_uniform(Expr e) { return ExprTable::uniform(e); }
+
+void with_temporary_exprs(const std::function<void()>& work) {
+    [[maybe_unused]] const Expr zero = 0;  // the common constants are there
+    std::exception_ptr failure;
+    std::thread([&] {  // its memos go with it
+        ExprTable table;
+        ExprTable::temporary = &table;
+        try {
+            work();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        ExprTable::temporary = nullptr;
+    })
+        .join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+size_t interned_exprs() { return ExprTable::get().nodes.size(); }
 
 }  // namespace tilewright

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "index/expr_scope.h"
 
 namespace tilewright {
 namespace {
@@ -179,6 +180,28 @@ TEST(Expr, EvaluationNamesAMissingVariable) {
     } catch (const InternalError& e) {
         EXPECT_NE(std::string(e.what()).find("$n"), std::string::npos);
     }
+}
+
+/// Work while a model runs leaves no expressions behind, and its own are equal where they are the same.
+TEST(Expr, MadeForATimeAreFreed) {
+    const Expr before = symbol("rows_for_a_time") * 12 + axis(3);
+    const size_t count = interned_exprs();
+    std::string text;
+    with_temporary_exprs([&] {
+        const Expr rows = symbol("rows_for_a_time"), sum = rows * 12 + axis(3);
+        EXPECT_TRUE(sum == before) << "those that exist are the same";
+        const Expr quotient = floor_div(sum + 7919, 64), again = floor_div(7919 + axis(3) + rows * 12, 64);
+        EXPECT_TRUE(quotient == again);
+        EXPECT_FALSE(quotient == again + 1);
+        EXPECT_EQ(substitute_axes(quotient, plain_axes(3)), quotient);
+        EXPECT_TRUE(simplify(mod(sum * 104729, 104729), {}).is_constant(0));
+        text = quotient.text();
+    });
+    EXPECT_EQ(interned_exprs(), count);
+    EXPECT_EQ(parse_expr(text).text(), text) << "made again, for good";
+    EXPECT_GT(interned_exprs(), count);
+    EXPECT_THROW(with_temporary_exprs([] { throw std::runtime_error("failed"); }), std::runtime_error);
+    EXPECT_EQ(symbol("rows_for_a_time") * 12 + axis(3), before);
 }
 
 }  // namespace

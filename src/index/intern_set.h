@@ -56,6 +56,25 @@ class InternSet {
         }
     }
 
+    /// Null where there is no such value.
+    template <class Equal>
+    const T* find(size_t hash, const Equal& equal) const {
+        uintptr_t at = root_[hash & (kRoot - 1)].load(std::memory_order_acquire);
+        for (unsigned shift = kRootBits; is_branch(at); shift += kFanBits)
+            at = branch(at)->slots[(hash >> shift) & (kFan - 1)].load(std::memory_order_acquire);
+        const Entry* e = entry(at);
+        if (e == nullptr || e->hash != hash) return nullptr;
+        for (; e != nullptr; e = e->same_hash.load(std::memory_order_acquire))
+            if (equal(e->value)) return &e->value;
+        return nullptr;
+    }
+
+    size_t size() const {
+        size_t all = 0;
+        for (const Slot& slot : root_) all += size(slot);
+        return all;
+    }
+
   private:
     using Slot = std::atomic<uintptr_t>;
     static constexpr unsigned kRootBits = 12, kFanBits = 4;  // 64 = 12 + 13 * 4: different hashes always separate
@@ -85,6 +104,17 @@ class InternSet {
                 return &fresh.release()->value;
             e = next;
         }
+    }
+
+    static size_t size(const Slot& slot) {
+        const uintptr_t at = slot.load(std::memory_order_acquire);
+        size_t all = 0;
+        if (is_branch(at)) {
+            for (const Slot& s : branch(at)->slots) all += size(s);
+            return all;
+        }
+        for (const Entry* e = entry(at); e != nullptr; e = e->same_hash.load(std::memory_order_acquire)) ++all;
+        return all;
     }
 
     static void free(Slot& slot) {

@@ -41,7 +41,15 @@ TEST(InternSet, SeparatesValuesWithEqualHashes) {
         EXPECT_EQ(interned(set, "a", hash), a);
         EXPECT_EQ(interned(set, "b", hash), b);
         EXPECT_EQ(interned(set, "c", hash ^ (size_t{1} << 63)), c);
+        const auto found = [&](const char* text) {
+            return set.find(hash, [&](const std::string& s) { return s == text; });
+        };
+        EXPECT_EQ(found("a"), a);
+        EXPECT_EQ(found("b"), b);
+        EXPECT_EQ(found("c"), nullptr) << "it has another hash";
     }
+    EXPECT_EQ(set.size(), 6u);
+    EXPECT_EQ(set.find(1, [](const std::string&) { return true; }), nullptr);
 }
 
 TEST(InternSet, InsertsNothingIfMakeThrows) {

@@ -1,6 +1,9 @@
 // Recognition of convolutions. Index maps determine the role of each axis. A dimension of the data is spatial if both
 // an axis of the result and a reduction axis index it, or if it has padding or a stride. Other reduction axes are
 // channels, axes of the weights alone are filters, and result axes that index both operands are groups.
+//
+//     data[2*y + k - 1]                                     a convolution: stride 2, padding 1
+//     data[(y + 1 - k) // 2] where (y + 1 - k) % 2 == 0     a transposed one: y + 1 = 2*i + k
 
 #include <algorithm>
 #include <optional>
@@ -20,8 +23,15 @@ using Walks = LibraryWalks;
 struct Window {
     Walked pixel, tap;  ///< axes of the result, of the weights
     int64_t step = 1, dilation = 1, begin = 0, extent = 1, stride = 1;
+    bool transposed = false;  ///< pixel + begin = data * step + tap * dilation
 
-    int64_t end() const { return (pixel.extent - 1) * step + (tap.extent - 1) * dilation + 1 - extent - begin; }
+    bool is_point() const { return tap.extent == 1 && step == 1 && begin == 0 && extent == pixel.extent; }
+    int64_t end() const { return end_of(transposed ? extent : pixel.extent, transposed ? pixel.extent : extent); }
+
+  private:
+    int64_t end_of(int64_t out, int64_t in) const {
+        return (out - 1) * step + (tap.extent - 1) * dilation + 1 - in - begin;
+    }
 };
 
 class ConvolutionRecognition {
@@ -41,6 +51,11 @@ class ConvolutionRecognition {
         if (!conditions_.empty()) throw Refusal{"an operand with conditions other than padding"};
         if (windows_.empty() || windows_.size() > kMostSpatial)
             throw Refusal{"a window of 0 or more than 3 dimensions"};
+        op.transposed = std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return w.transposed; });
+        for (Window& w : windows_) {
+            if (op.transposed && !w.transposed && !w.is_point()) throw Refusal{"windows of which some are transposed"};
+            w.transposed = op.transposed;
+        }
         for (const Window& w : windows_)
             for (const auto* axes : {&w.pixel.axes, &w.tap.axes})
                 for (const size_t a : *axes) of_windows_.insert(a);
@@ -58,6 +73,7 @@ class ConvolutionRecognition {
     /// Returns dimension d of the data as a spatial dimension, if it is one.
     std::optional<Window> window(size_t d, int64_t stride) {
         const Expr index = x_.index[d], shape = stages_.values[x_.value].shape[d];
+        if (const auto transposed = transposed_window(index, shape, stride)) return transposed;
         Window w;
         size_t pixels = 0, taps = 0;
         for (const Var v : variables(index)) {
@@ -80,6 +96,41 @@ class ConvolutionRecognition {
         if (taps == 1 && pixels == 0 && w.begin == 0 && !passes_ends) return std::nullopt;  // channels
         if (w.step < 1 || w.dilation < 1 || w.begin < 0)
             throw Refusal{"a window with a negative stride, dilation or padding"};
+        w.extent = shape.constant();
+        w.stride = stride;
+        return w;
+    }
+
+    /// Returns the dimension if its index is (pixel + begin - dilation * tap) // step where step divides that.
+    std::optional<Window> transposed_window(Expr index, Expr shape, int64_t stride) {
+        const Atom* quotient = nullptr;
+        for (const Term& t : index.terms())
+            for (const Atom* a : t.atoms)
+                if (a->kind == Atom::Kind::FloorDiv) quotient = a;
+        Window w;
+        Expr position = index;
+        if (quotient != nullptr) {
+            if (!quotient->b.is_constant()) return std::nullopt;
+            w.step = quotient->b.constant();
+            position = quotient->a + (index - floor_div(quotient->a, quotient->b)) * w.step;
+        }
+        size_t pixels = 0, taps = 0;
+        for (const Var v : variables(position)) {
+            const auto linear = v.kind == VarKind::Axis ? linear_in(position, v) : std::nullopt;
+            if (!linear || !linear->coefficient.is_constant()) return std::nullopt;
+            const bool spatial = v.id < e_.spatial;
+            ++(spatial ? pixels : taps);
+            (spatial ? w.pixel : w.tap) = {{v.id}, t_.extent(v.id)};
+            if (spatial && !linear->coefficient.is_constant(1)) return std::nullopt;
+            if (!spatial) w.dilation = -linear->coefficient.constant();
+        }
+        // A step of 1 divides everything: the direction of the taps is what a convolution has not.
+        const bool backward = quotient != nullptr || taps == 1;
+        w.begin = position.constant();
+        if (pixels != 1 || taps > 1 || !backward || w.dilation < 1 || w.begin < 0) return std::nullopt;
+        if (quotient != nullptr && std::erase(conditions_, -mod(position, w.step)) == 0) return std::nullopt;
+        for (const Expr& c : {index, shape - 1 - index}) std::erase(conditions_, c);
+        w.transposed = true;
         w.extent = shape.constant();
         w.stride = stride;
         return w;
@@ -110,6 +161,7 @@ class ConvolutionRecognition {
                     return std::find(w.pixel.axes.begin(), w.pixel.axes.end(), a) != w.pixel.axes.end();
                 });
             }
+            w.transposed = windows_.front().transposed;
             windows_.insert(std::find_if(windows_.begin(), windows_.end(),
                                          [&](const Window& other) { return other.stride < w.stride; }),
                             w);

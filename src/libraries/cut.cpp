@@ -6,8 +6,10 @@
 #include <map>
 #include <set>
 
+#include "libraries/phases.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
+#include "program/analysis/dynamic.h"
 
 namespace tilewright {
 
@@ -15,7 +17,7 @@ namespace {
 
 /// Elements that a copy of an operand may have for each element of the tensors that it is made of: windows that overlap
 /// stay with convolutions.
-constexpr int64_t kMostCopies = 2;
+constexpr double kMostCopies = 2;
 
 bool is_library_type(DType t) { return t == DType::F32 || t == DType::F16 || t == DType::BF16; }
 
@@ -85,8 +87,6 @@ struct SumOfProducts {
 
 /// Why a sum of products has no form of libraries; nothing where it may have one.
 std::optional<Refusal> refusal_of(const TensorExpr& e, const Contraction& c, const ContractionAxes& roles) {
-    if (std::any_of(e.extents.begin(), e.extents.end(), [](const Expr& x) { return !x.is_constant(); }))
-        return Refusal{"dynamic sizes"};
     if (std::any_of(e.accesses.begin(), e.accesses.end(), [](const Access& a) { return uses_load(a.index); }))
         return Refusal{"an index that is data"};
     if (c.type != DType::F32) return Refusal{"products that are not f32"};
@@ -110,26 +110,19 @@ std::optional<SumOfProducts> sum_of_products(const Primitive& p) {
     return SumOfProducts{p, *e, *c, std::move(roles)};
 }
 
-/// The axes in the order in which the index has them, outermost first.
-std::vector<size_t> in_order_of(std::vector<size_t> axes, const std::vector<Expr>& index) {
+/// The axes in the order in which the index has them, outermost first. `sizes`: assumed.
+std::vector<size_t> in_order_of(std::vector<size_t> axes, const std::vector<Expr>& index, const Bindings& sizes) {
     const auto place = [&](size_t a) {
         const Var v{VarKind::Axis, static_cast<uint32_t>(a)};
         for (size_t d = 0; d < index.size(); ++d) {
             if (!uses(index[d], v)) continue;
             const auto linear = linear_in(index[d], v);
-            const int64_t stride = linear && linear->coefficient.is_constant() ? linear->coefficient.constant() : 0;
-            return std::pair(d, -stride);
+            return std::pair(d, linear ? -assumed_value(linear->coefficient, sizes) : 0);
         }
         return std::pair(index.size(), int64_t{0});
     };
     std::stable_sort(axes.begin(), axes.end(), [&](size_t a, size_t b) { return place(a) < place(b); });
     return axes;
-}
-
-int64_t elements(const std::vector<Expr>& extents) {
-    int64_t n = 1;
-    for (const Expr& x : extents) n *= x.is_constant() ? x.constant() : 1;
-    return n;
 }
 
 /// How the result of a sum lies in memory.
@@ -147,6 +140,7 @@ class Cutting {
             if (const auto sum = sum_of_products(p)) {
                 auto refused = refusal_of(sum->e, sum->contraction, sum->roles);
                 if (!refused) refused = cut(*sum);
+                if (refused && cut_without_phases(p)) continue;
                 if (!refused) continue;
                 out_.refused.push_back(*std::move(refused));
             }
@@ -161,6 +155,16 @@ class Cutting {
     struct Copies {
         bool of[2] = {false, false};
     };
+
+    /// A transposed convolution whose phases have no form of libraries may have one as a whole.
+    bool cut_without_phases(const Primitive& p) {
+        KernelCut before = out_;
+        const auto whole = without_phases(out_.stages, p);
+        const auto sum = whole ? sum_of_products(*whole) : std::nullopt;
+        if (sum && !refusal_of(sum->e, sum->contraction, sum->roles) && !cut(*sum)) return true;
+        out_ = std::move(before);
+        return false;
+    }
 
     /// Appends the sum, with what is in front and behind; or returns why no library takes even the sum alone.
     std::optional<Refusal> cut(const SumOfProducts& s) {
@@ -241,7 +245,7 @@ class Cutting {
         e.spatial = s.e.spatial;
         e.reducer = Reducer::Sum;
         e.output_index = s.e.output_index;
-        const DType types[2] = {s.stored(kernel_, 0), s.stored(kernel_, 1)};
+        const DType types[2] = {s.stored(stages, 0), s.stored(stages, 1)};
         if (!is_library_type(types[0]) || !is_library_type(types[1])) return e;
         DType type = types[0];
         if (types[0] != types[1]) {
@@ -276,7 +280,7 @@ class Cutting {
         const std::vector<Expr>& index = s.read(f).index;
         std::vector<size_t> order;
         for (const auto* list : {&s.roles.batch, &s.own(f), &s.roles.sum})
-            for (const size_t a : in_order_of(*list, index)) order.push_back(a);
+            for (const size_t a : in_order_of(*list, index, kernel_.assumed)) order.push_back(a);
         TensorExpr copy;
         std::vector<Expr> moved(s.e.extents.size(), Expr(0));
         Access out;
@@ -286,21 +290,21 @@ class Cutting {
             out.index.push_back(axis(order[k]));
         }
         copy.spatial = order.size();
-        int64_t read = 1;
+        double read = 1;
         std::vector<uint32_t> slots = body.slots();
         for (const uint32_t slot : slots) {
             Access a = s.e.accesses[slot];
-            read = std::max(read, elements(kernel_.values[a.value].shape));
+            read = std::max(read, assumed_points(stages.values[a.value].shape, kernel_.assumed));
             for (auto* list : {&a.index, &a.valid})
                 for (Expr& x : *list) x = substitute_axes(x, moved);
             copy.accesses.push_back(std::move(a));
         }
-        if (elements(copy.extents) > kMostCopies * read) return std::nullopt;
+        if (assumed_points(copy.extents, kernel_.assumed) > kMostCopies * read) return std::nullopt;
         copy.body.set_root(copy.body.inline_body(body, [&](ScalarBody& b, const ScalarNode& n) {
             if (n.op == ScalarOp::Index) return b.index(substitute_axes(n.index, moved));
             if (n.op != ScalarOp::Access) return ScalarId();
             const auto at = std::find(slots.begin(), slots.end(), n.slot) - slots.begin();
-            return b.access(static_cast<uint32_t>(at), kernel_.values[s.e.accesses[n.slot].value].dtype);
+            return b.access(static_cast<uint32_t>(at), stages.values[s.e.accesses[n.slot].value].dtype);
         }));
         out.value = append(stages, s, std::move(copy), type);
         return out;
@@ -310,10 +314,10 @@ class Cutting {
     Access converted(Program& stages, const SumOfProducts& s, size_t f, DType type) const {
         Access out = s.read(f);
         TensorExpr copy;
-        copy.extents = kernel_.values[out.value].shape;
+        copy.extents = stages.values[out.value].shape;
         copy.spatial = copy.extents.size();
         copy.accesses = {{out.value, plain_axes(copy.spatial), {}, 0}};
-        copy.body.set_root(copy.body.access(0, kernel_.values[out.value].dtype));
+        copy.body.set_root(copy.body.access(0, stages.values[out.value].dtype));
         out.value = append(stages, s, std::move(copy), type);
         return out;
     }
@@ -372,8 +376,11 @@ class Cutting {
 
     /// The axes of the result as dimensions. The one along which the kernel's result is contiguous comes last.
     std::vector<size_t> result_order(const SumOfProducts& s, SumLayout layout) const {
-        const auto batch = in_order_of(s.roles.batch, s.read(0).index);
-        auto rows = in_order_of(s.roles.rows, s.read(0).index), columns = in_order_of(s.roles.columns, s.read(1).index);
+        const auto ordered = [&](const std::vector<size_t>& axes, size_t factor) {
+            return in_order_of(axes, s.read(factor).index, kernel_.assumed);
+        };
+        const auto batch = ordered(s.roles.batch, 0);
+        auto rows = ordered(s.roles.rows, 0), columns = ordered(s.roles.columns, 1);
         const auto strides = axis_strides(kernel_, s.e, s.primitive.outputs[0], result_index(s.e));
         if (std::any_of(rows.begin(), rows.end(), [&](size_t a) {
                 return strides[a] && strides[a]->is_constant(1) && !s.e.extents[a].is_constant(1);
@@ -408,6 +415,7 @@ class Cutting {
 Program alone(const Program& stages, PrimitiveId primitive) {
     Program out;
     out.name = stages.name;
+    out.assumed = stages.assumed;
     Primitive p = stages.primitives[primitive];
     std::map<ValueId, ValueId> local;
     const auto add = [&](ValueId v) { return local[v] = out.values.push_back(stages.values[v]); };

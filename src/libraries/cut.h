@@ -26,7 +26,8 @@ struct KernelCut {
     std::vector<Refusal> refused;   ///< why they do not take the others, one for each
 };
 
-/// Why no library computes the stages, one or several, as one of its kernels; nothing where one does.
+/// Why no library computes the stages, one or several, as one of its kernels; nothing where one does. Stages may have
+/// dynamic sizes.
 using LibraryRefusal = std::function<std::optional<Refusal>(const Program& stages)>;
 
 /// Cuts a kernel. `precision`: the type to which f32 operands may be rounded; without it an operand of 16 bits beside

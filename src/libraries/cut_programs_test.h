@@ -88,6 +88,50 @@ inline std::vector<CutCase> cut_cases() {
   output y
 })",
          Precision::F16, "operand: f16[2, 3, 3, 4, 4]"},
+        {"heads of any number of rows and examples", R"(program p {
+  input a: f32[$batch, $rows, 32]
+  input b: f32[48, 32]
+  input c: f32[48]
+  y: f32[$batch, 3, $rows, 16] = [$batch, 3, $rows, 16] sum(i4 < 32) mul(@0, @1) then tanh(add(acc, @2)) where @0 = a[i0, i2, i4], @1 = b[16*i1 + i3, i4], @2 = c[16*i1 + i3]
+  output y
+})",
+         Precision::F32, "sum: f32[$batch, $rows, 3, 16] = "},
+        {"a sum over any number of rows, of 16 bits", R"(program p {
+  input a: f32[$rows, 20]
+  input b: f16[$rows, 48]
+  y: f32[20, 48] = [20, 48] sum(i2 < $rows) mul(@0, @1) where @0 = a[i2, i0], @1 = b[i2, i1]
+  output y
+})",
+         Precision::F16, "operand: f16[20, $rows]"},
+        {"an image of any size", R"(program p {
+  input x: f32[1, 6, $h, 2*$h]
+  input w: f32[10, 6, 3, 3]
+  y: f32[1, 10, $h, 2*$h] = [10, $h, 2*$h] -> [0, i0, i1, i2] sum(i3 < 6, i4 < 3, i5 < 3) mul(@0, @1) then tanh(acc) where @0 = x[0, i3, i1 + i4 - 1, i2 + i5 - 1] when i1 + i4 - 1 >= 0 and $h - i1 - i4 >= 0 and i2 + i5 - 1 >= 0 and 2*$h - i2 - i5 >= 0 else 0, @1 = w[i0, i3, i4, i5]
+  output y
+})",
+         Precision::F32, "sum: f32[1, 10, $h, 2*$h] = "},
+        {"a transposed convolution, phase by phase", R"(program p {
+  input x: f32[2, 4, 5, 6]
+  input w: f32[2, 2, 8, 6, 2, 2]
+  input b: f32[8]
+  y: f32[2, 8, 8, 10] = [2, 8, 4, 2, 5, 2] -> [i0, i1, 2*i2 + i3, 2*i4 + i5] sum(i6 < 6, i7 < 2, i8 < 2) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = x[i0, i2 + i3 + i7 - 1, i4 + i5 + i8 - 1, i6] when i2 + i3 + i7 - 1 >= 0 and -i2 - i3 - i7 + 4 >= 0 and i4 + i5 + i8 - 1 >= 0 and -i4 - i5 - i8 + 5 >= 0 else 0, @1 = w[i3, i5, i1, i6, i7, i8], @2 = b[i1]
+  output y
+})",
+         Precision::F32, "y_weights: f32[6, 4, 4, 8] = "},
+        {"transposed phases of one dimension, in groups, channels first, behind which nothing is taken", R"(program p {
+  input x: f32[2, 6, 5]
+  input w: f16[2, 6, 4, 2]
+  y: f32[2, 8, 10] = [2, 2, 4, 5, 2] -> [i0, 4*i1 + i2, 2*i3 + i4] sum(i5 < 3, i6 < 2) mul(@0, @1) then tanh(acc) where @0 = x[i0, 3*i1 + i5, i3 + i4 + i6 - 1] when i3 + i4 + i6 - 1 >= 0 and -i3 - i4 - i6 + 5 >= 0 else 0, @1 = w[i4, 3*i1 + i5, i2, i6]
+  output y
+})",
+         Precision::F16, "y_weights: f16[2, 3, 4, 4] = ", 4},
+        {"phases along one dimension and plain windows along the other", R"(program p {
+  input x: f32[1, 6, 5, 9]
+  input w: f32[2, 8, 6, 2, 3]
+  y: f32[1, 8, 10, 9] = [8, 5, 2, 9] -> [0, i0, 2*i1 + i2, i3] sum(i4 < 6, i5 < 2, i6 < 3) mul(@0, @1) then max(acc, 0.0) where @0 = x[0, i4, i1 + i2 + i5 - 1, i3 + i6 - 1] when i1 + i2 + i5 - 1 >= 0 and -i1 - i2 - i5 + 5 >= 0 and i3 + i6 - 1 >= 0 and -i3 - i6 + 9 >= 0 else 0, @1 = w[i2, i0, i4, i5, i6]
+  output y
+})",
+         Precision::F32, "y_weights: f32[6, 8, 4, 3] = "},
         {"two products and what lies between them", R"(program p {
   input a: f32[20, 32]
   input b: f32[32, 24]

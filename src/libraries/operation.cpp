@@ -43,7 +43,9 @@ class Recognition {
         op.most = epilogue_.most;
         size_t data = 0, weights = 1;  // factors
         const auto slot = [&](size_t factor) { return *contraction_.factors[factor].slot; };
-        if (slides(e_->accesses[slot(weights)])) std::swap(data, weights);
+        // Weights of groups, w[3*g + c, ...], may look like a window, and then padding decides.
+        const Access &first = e_->accesses[slot(data)], &second = e_->accesses[slot(weights)];
+        if (slides(second) && (!slides(first) || first.valid.empty())) std::swap(data, weights);
         // The right operand of a product is the one that depends on the result's contiguous axis.
         if (!convolution && !walks_result(slot(weights)) && walks_result(slot(data))) std::swap(data, weights);
         const Access &x = e_->accesses[slot(data)], &w = e_->accesses[slot(weights)];
@@ -61,7 +63,7 @@ class Recognition {
         if (!w.valid.empty() || (!convolution && !x.valid.empty()))
             throw Refusal{"an operand with conditions (padding)"};
         Walks t(stages_, *e_);
-        t.add(x.value, x.index, !convolution && is_constant(x.value));
+        t.add(x.value, convolution ? without_quotients(x.index) : x.index, !convolution && is_constant(x.value));
         t.add(w.value, w.index, is_constant(w.value));
         t.add(stages_.primitives[PrimitiveId(0)].outputs[0], result_index(*e_), false);
         for (const uint32_t slot : epilogue_.added) {
@@ -73,6 +75,18 @@ class Recognition {
             if (t.origin(k) < 0 || (t.origin(k) != 0 && t.constant(k)))
                 throw Refusal{"a tensor that is not accessed from its first element"};
         return t;
+    }
+
+    /// A dimension of the data that a transposed window indexes has a stride for its rows, and none for axes.
+    static std::vector<Expr> without_quotients(std::vector<Expr> index) {
+        for (Expr& i : index)
+            for (const Term& t : i.terms())
+                if (std::any_of(t.atoms.begin(), t.atoms.end(),
+                                [](const Atom* a) { return a->kind == Atom::Kind::FloorDiv; })) {
+                    i = 0;
+                    break;
+                }
+        return index;
     }
 
     bool is_constant(ValueId v) const {

@@ -35,12 +35,16 @@ struct LibraryOperand {
 
 struct LibraryOperation {
     bool convolution = false;
+    /// Of a convolution: the data is what a convolution with these strides and windows has as its result, and the
+    /// result is the gradient of that by its data. (A transposed convolution.)
+    bool transposed = false;
     /// A product: data [batch..., m, k], weights [batch..., k, n], result [batch..., m, n]; batch dimensions of an
     /// operand may be 1 where those of the result are not (broadcast).
     /// A convolution: data [n, c, spatial...], weights [groups, o / groups, c / groups, window...], result
     /// [n, o, spatial...], of 2 or 3 spatial dimensions.
     LibraryOperand data, weights, result;
-    /// Of a convolution, per spatial dimension. Padding is zero; padding at the end may be < 0.
+    /// Of a convolution, per spatial dimension. Padding is zero; padding at the end may be < 0. Of a transposed one all
+    /// are those of the other convolution, which pads its result's.
     std::vector<int64_t> strides, dilations, begins, ends;
     double scale = 1;
     std::vector<LibraryOperand> added;  ///< dimensions of the result, or 1 (broadcast)

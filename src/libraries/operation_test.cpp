@@ -151,6 +151,39 @@ TEST(LibraryOperation, IsAConvolutionOfPictures) {
                 HasSubstr("zero"));
 }
 
+/// The rows y of the result for which 2*i + k = y + 1 has an i: those that a stride of 2 divides.
+std::string transposed_picture(const std::string& valid) {
+    return "program p {\n  input x: f32[1, 5, 7, 8]\n  input w: f32[8, 24, 4, 4]\n"
+           "  y: f32[1, 10, 14, 24] = [1, 10, 14, 24] sum(i4 < 8, i5 < 4, i6 < 4) mul(@0, @1) where @0 = x[i0, "
+           "(i1 + 1 - i5) // 2, (i2 + 1 - i6) // 2, i4]" +
+           valid + ", @1 = w[i4, i3, i5, i6]\n  output y\n}";
+}
+
+TEST(LibraryOperation, IsATransposedConvolutionOfPictures) {
+    const std::string rows = "(i1 + 1 - i5) // 2 >= 0 and 4 - (i1 + 1 - i5) // 2 >= 0";
+    const std::string columns = "(i2 + 1 - i6) // 2 >= 0 and 6 - (i2 + 1 - i6) // 2 >= 0";
+    const std::string divides = " and -((i1 + 1 - i5) % 2) >= 0 and -((i2 + 1 - i6) % 2) >= 0";
+    const LibraryOperation c =
+        library_op_of(transposed_picture(" when " + rows + " and " + columns + divides + " else 0"));
+    EXPECT_TRUE(c.convolution);
+    EXPECT_TRUE(c.transposed);
+    EXPECT_THAT(c.data.dims, ElementsAre(1, 8, 5, 7));
+    EXPECT_THAT(c.data.strides, ElementsAre(280, 1, 56, 8));
+    EXPECT_THAT(c.weights.dims, ElementsAre(1, 24, 8, 4, 4));
+    EXPECT_THAT(c.weights.strides, ElementsAre(3072, 16, 384, 4, 1));
+    EXPECT_THAT(c.result.dims, ElementsAre(1, 24, 10, 14));
+    EXPECT_THAT(c.strides, ElementsAre(2, 2));
+    EXPECT_THAT(c.dilations, ElementsAre(1, 1));
+    EXPECT_THAT(c.begins, ElementsAre(1, 1));
+    EXPECT_THAT(c.ends, ElementsAre(1, 1));
+    // Where 2 does not divide it, the quotient would be read as well: rows are repeated.
+    EXPECT_NE(reason_against(transposed_picture(" when " + rows + " and " + columns + " else 0")), "nothing");
+    EXPECT_NE(reason_against(transposed_picture(" when " + rows + " and " + columns +
+                                                " and -((i1 + 1 - i5) % 2) >= 0 and -((i2 + 2 - i6) % 2) >= 0 else 0")),
+              "nothing");
+    EXPECT_NE(reason_against(transposed_picture(" when " + rows + " and " + columns + divides + " else 1")), "nothing");
+}
+
 TEST(LibraryOperation, IsNothingElse) {
     EXPECT_THAT(reason_against(R"(program p {
   input a: f32[8, 16]

@@ -144,7 +144,7 @@ void GpuCosts::find_known(const std::vector<TileProgram>& schedules, Request& re
     request.candidates = library_candidates(stages, precision_, libraries_, silent);
     if (!libraries_.libraries.empty())
         request.parts = library_parts(stages, target_, precision_, cuda::library_refusal, request.generated);
-    if (request.parts) request.of_parts = part_candidates(*request.parts, precision_, libraries_, silent);
+    if (request.parts) request.of_parts = part_candidates(*request.parts, {}, precision_, libraries_, silent);
     std::string names, code;
     const auto add = [&](const std::string& name) { names += fmt::format("{}{}", names.empty() ? "" : "; ", name); };
     for (const GpuLibraryCandidate& c : request.candidates) add(c.name);
@@ -231,8 +231,8 @@ void GpuCosts::measure_new(const Program& stages, Request& request) const {
         for (size_t k = first_part; k < texts.size(); ++k)
             generated.push_back({gpu_.load(code[k], texts[k]), &texts[k]});
         fastest_parts(
-            *request.parts, *request.of_parts, [&](size_t part) { return generated[part]; },
-            [&](const std::string&, const cuda::LibraryPlan& plan) { return of_library(plan, nullptr); });
+            *request.parts, {}, *request.of_parts, [&](size_t part) { return generated[part]; },
+            [&](const GpuChosenParts& made) { return of_library(*made.plan, nullptr); });
     }
     if (all == Verdict::measured && request.library < 0) all = Verdict::wrong;
     memory_->keep(request.library_key, all, request.library);

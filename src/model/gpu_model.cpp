@@ -6,7 +6,6 @@
 #include "backend/cuda/machine_code.h"
 #include "base/error.h"
 #include "base/numbers.h"
-#include "model/gpu_parts.h"
 #include "model/model_sources.h"
 #include "tile/walk.h"
 
@@ -49,82 +48,14 @@ GpuModel::GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& 
     check_fits(*model_, gpu_.target());
     TW_CHECK(code.size() == texts.size(), "every kernel has its code");
     for (size_t k = 0; k < texts.size(); ++k) kernels_.push_back(gpu_.load(code[k], cuda::alone(texts[k])));
-    libraries_.resize(kernels_.size());
-    const size_t called = libraries.libraries.empty() ? 0 : kernels_called(model_->plan());
-    for (size_t k = 0; k < called; ++k) libraries_[k] = fastest(k, libraries);
+    if (!libraries.libraries.empty())
+        offers_ = GpuOffers(*model_->impl().sources, kernels_, kernels_called(model_->plan()), gpu_, libraries);
     std::vector<const Tensor*> found;
     add_weights(model_->plan(), found);
     for (const Tensor* t : found)
         if (weights_.emplace(t->data(), weight_bytes_).second) weight_bytes_ += room_of(*t);
     block_ = gpu_.allocate(static_cast<size_t>(weight_bytes_), "the model's weights");
     for (const Tensor* t : found) gpu_.to_device(weight(t->data()), t->data(), t->bytes());
-}
-
-int GpuModel::library_kernels() const {
-    return static_cast<int>(std::count_if(libraries_.begin(), libraries_.end(), [](const auto& l) { return l; }));
-}
-
-void GpuModel::note(size_t k, const std::string& library, const std::string& what) {
-    notes_.push_back(fmt::format("kernel {}, {}: {}", k, library, what));
-}
-
-std::shared_ptr<const cuda::LibraryPlan> GpuModel::fastest(size_t k, const GpuLibraries& libraries) {
-    const TileProgram& program = model_->kernels()[k];
-    const ModelSources& sources = *model_->impl().sources;
-    const auto refused = [&](const std::string& library, const std::string& why) { note(k, library, why); };
-    const std::vector<GpuLibraryCandidate> all =
-        library_candidates(program.stages, sources.precision, libraries, refused);
-    const auto parts = sources.parts.find(k);
-    const auto of_parts = parts == sources.parts.end()
-                              ? std::nullopt
-                              : part_candidates(parts->second, sources.precision, libraries, refused);
-    if (all.empty() && !of_parts) return nullptr;
-    const std::vector<cuda::KernelText>& texts = model_->gpu_kernels();
-    try {
-        GpuTrial trial(gpu_, program.stages);
-        const auto generated = trial.launch(kernels_[k], texts[k]);
-        const auto time = libraries.time ? libraries.time : median_seconds;
-        double least = time(trial.stream, generated);
-        std::shared_ptr<const cuda::LibraryPlan> best;
-        const auto measured = [&](const std::string& name, const cuda::LibraryPlan& plan,
-                                  const LibraryKernel* form) -> std::optional<double> {
-            try {
-                trial.reserve(plan.workspace_bytes());
-                const auto run = [&] { plan.run(trial.stream, trial.tensors, trial.workspace.get()); };
-                const double difference = trial.difference(generated, run, form, sources.precision);
-                if (difference > 1) {
-                    note(k, name,
-                         fmt::format("its results are others ({:.3g} times what rounding explains)", difference));
-                    return std::nullopt;
-                }
-                const double seconds = time(trial.stream, run);
-                note(k, name, fmt::format("{:.4g} ms, the best else {:.4g} ms", seconds * 1e3, least * 1e3));
-                return seconds;
-            } catch (const RuntimeError& e) {  // it fails, or there is no room for it: others may run
-                trial.finish();
-                note(k, name, e.what());
-                return std::nullopt;
-            }
-        };
-        const auto keep = [&](std::optional<double> seconds, const std::shared_ptr<const cuda::LibraryPlan>& plan) {
-            if (!seconds || *seconds >= least) return;
-            least = *seconds;
-            best = plan;
-        };
-        for (const GpuLibraryCandidate& c : all) keep(measured(c.name, *c.plan, &c.kernel), c.plan);
-        if (!of_parts) return best;
-        const auto chosen = fastest_parts(
-            parts->second, *of_parts,
-            [&](size_t part) {
-                return GpuGenerated{kernels_[part], &texts[part]};
-            },
-            [&](const std::string& name, const cuda::LibraryPlan& plan) { return measured(name, plan, nullptr); });
-        if (chosen) keep(chosen->seconds, chosen->plan);
-        return best;
-    } catch (const RuntimeError& e) {  // not enough memory to try them, or the generated kernel fails
-        note(k, "libraries", e.what());
-        return nullptr;
-    }
 }
 
 void GpuModel::add_weights(const Plan& plan, std::vector<const Tensor*>& found) const {

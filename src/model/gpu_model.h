@@ -14,7 +14,7 @@
 
 #include "backend/cuda/gpu.h"
 #include "model/executor.h"
-#include "model/gpu_trial.h"
+#include "model/gpu_offers.h"
 #include "model/session.h"
 
 namespace tilewright {
@@ -28,34 +28,29 @@ class GpuModel {
   public:
     /// `code`: of each of the model's gpu_kernels(), as cuda::machine_code gives it for this device. Throws
     /// RuntimeError: what check_fits() says, or its weights do not fit.
-    /// Of each kernel that libraries have as well the fastest runs, of those whose results are the kernel's. A
-    /// library's kernel that fails, or has no room, leaves the others as they are.
+    /// Of each kernel that libraries have as well the fastest runs (gpu_offers.h), of those whose results are the
+    /// kernel's. A library's kernel that fails, or has no room, leaves the others as they are.
     GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu, const std::vector<std::string>& code,
              const GpuLibraries& libraries = {});
 
     const std::shared_ptr<const CompiledModel>& model() const { return model_; }
     const cuda::Gpu& gpu() const { return gpu_; }
     const cuda::Gpu::Kernel& kernel(size_t k) const { return kernels_[k]; }
-    /// What runs in place of kernel k, a library's kernel or parts of which libraries have some; null: itself.
-    const cuda::LibraryPlan* library(size_t k) const { return libraries_[k].get(); }
-    /// Kernels that a library runs, or parts of them.
-    int library_kernels() const;
-    /// What each library said of each kernel that it might have: what is faster, or why it is refused.
-    const std::vector<std::string>& library_notes() const { return notes_; }
+    /// What runs in place of kernels.
+    const GpuOffers& offers() const { return offers_; }
+    int library_kernels() const { return offers_.library_kernels(); }
+    const std::vector<std::string>& library_notes() const { return offers_.notes(); }
     /// Where a constant lies on the device, by where it lies on the host; null where no kernel reads it.
     void* weight(const void* host) const;
     int64_t weight_bytes() const { return weight_bytes_; }
 
   private:
     void add_weights(const Plan& plan, std::vector<const Tensor*>& found) const;
-    void note(size_t k, const std::string& library, const std::string& what);
-    std::shared_ptr<const cuda::LibraryPlan> fastest(size_t k, const GpuLibraries& libraries);
 
     std::shared_ptr<const CompiledModel> model_;
     cuda::Gpu gpu_;
     std::vector<cuda::Gpu::Kernel> kernels_;
-    std::vector<std::shared_ptr<const cuda::LibraryPlan>> libraries_;
-    std::vector<std::string> notes_;
+    GpuOffers offers_;
     std::shared_ptr<void> block_;
     std::map<const void*, int64_t> weights_;  ///< offset in the block
     int64_t weight_bytes_ = 0;

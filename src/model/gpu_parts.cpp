@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "program/transform/substitute.h"
 #include "runtime/arena.h"
 
 namespace tilewright {
@@ -15,16 +16,19 @@ namespace {
 
 class PartsPlan : public cuda::LibraryPlan {
   public:
-    PartsPlan(const LibraryParts& parts, const std::vector<std::shared_ptr<const cuda::LibraryPlan>>& libraries,
+    PartsPlan(const LibraryParts& parts, const Bindings& sizes,
+              const std::vector<std::shared_ptr<const cuda::LibraryPlan>>& libraries,
               const GeneratedKernels& generated) {
         size_t library = 0;
         for (const LibraryParts::Part& p : parts.parts) {
-            Part part{p.tensors, nullptr, {}, 1, 0, 0};
+            Part part;
+            part.tensors = p.tensors;
             if (p.kernel) {
                 const GpuGenerated g = generated(*p.kernel);
                 if (g.text->counters) throw RuntimeError("a part splits sums, and shares counters with other sessions");
                 part.kernel = g.kernel;
-                for (const Expr& x : g.text->grid) part.blocks *= evaluate(x, Bindings{});
+                for (const Expr& x : g.text->grid) part.blocks *= evaluate(x, sizes);
+                for (const Var v : g.text->names) part.names.push_back(sizes.at(v));
                 part.own_bytes = g.text->scratch_bytes * part.blocks;
             } else {
                 part.library = libraries.at(library++);
@@ -32,7 +36,7 @@ class PartsPlan : public cuda::LibraryPlan {
             }
             parts_.push_back(std::move(part));
         }
-        place(parts);
+        place(parts, sizes);
     }
 
     int64_t workspace_bytes() const override { return bytes_; }
@@ -50,6 +54,8 @@ class PartsPlan : public cuda::LibraryPlan {
             if (part.own_bytes > 0) pointers.push_back(at(part.own));
             std::vector<void*> arguments;
             for (void*& p : pointers) arguments.push_back(static_cast<void*>(&p));
+            std::vector<long long> names = part.names;
+            for (long long& n : names) arguments.push_back(&n);
             stream.launch(part.kernel, part.blocks, arguments);
         }
     }
@@ -59,15 +65,16 @@ class PartsPlan : public cuda::LibraryPlan {
         std::vector<size_t> tensors;
         std::shared_ptr<const cuda::LibraryPlan> library;  ///< null: generated
         cuda::Gpu::Kernel kernel;
+        std::vector<long long> names;  ///< its arguments behind pointers
         int64_t blocks = 1;
         int64_t own = 0, own_bytes = 0;  ///< its workspace
     };
 
     /// Places what lies between parts, and their workspaces.
-    void place(const LibraryParts& parts) {
+    void place(const LibraryParts& parts, const Bindings& sizes) {
         std::vector<BufferLife> lives;
         for (const Value& v : parts.between) {
-            const Shape shape = evaluate(v.shape, Bindings{});
+            const Shape shape = evaluate(v.shape, sizes);
             lives.push_back({element_count(shape) * static_cast<int64_t>(byte_size(v.dtype)), -1, -1});
         }
         for (size_t p = 0; p < parts_.size(); ++p) {
@@ -95,26 +102,29 @@ class PartsPlan : public cuda::LibraryPlan {
 }  // namespace
 
 std::optional<GpuPartCandidates> part_candidates(
-    const LibraryParts& parts, Precision precision, const GpuLibraries& libraries,
-    const std::function<void(const std::string& library, const std::string& why)>& refused) {
+    const LibraryParts& parts, const Bindings& sizes, Precision precision, const GpuLibraries& libraries,
+    const std::function<void(const std::string& library, const std::string& why)>& refused, size_t most) {
     GpuPartCandidates out;
     for (const LibraryParts::Part& p : parts.parts) {
         if (p.kernel) continue;
-        out.push_back(library_candidates(p.stages, precision, libraries, refused));
+        const auto stages = at_sizes(p.stages, sizes);
+        if (!stages) return std::nullopt;
+        out.push_back(library_candidates(*stages, precision, libraries, refused, most));
         if (out.back().empty()) return std::nullopt;
     }
     return out;
 }
 
 std::shared_ptr<const cuda::LibraryPlan> plan_of_parts(
-    const LibraryParts& parts, const std::vector<std::shared_ptr<const cuda::LibraryPlan>>& libraries,
-    const GeneratedKernels& generated) {
-    return std::make_shared<const PartsPlan>(parts, libraries, generated);
+    const LibraryParts& parts, const Bindings& sizes,
+    const std::vector<std::shared_ptr<const cuda::LibraryPlan>>& libraries, const GeneratedKernels& generated) {
+    return std::make_shared<const PartsPlan>(parts, sizes, libraries, generated);
 }
 
 std::optional<GpuChosenParts> fastest_parts(
-    const LibraryParts& parts, const GpuPartCandidates& candidates, const GeneratedKernels& generated,
-    const std::function<std::optional<double>(const std::string& name, const cuda::LibraryPlan& plan)>& seconds) {
+    const LibraryParts& parts, const Bindings& sizes, const GpuPartCandidates& candidates,
+    const GeneratedKernels& generated,
+    const std::function<std::optional<double>(const GpuChosenParts& made)>& seconds) {
     const size_t others = parts.parts.size() - parts.library_kernels();
     std::vector<size_t> chosen(candidates.size(), 0);
     std::optional<GpuChosenParts> best;
@@ -129,8 +139,8 @@ std::optional<GpuChosenParts> fastest_parts(
         }
         GpuChosenParts made{
             fmt::format("{}, and {} generated kernel{}", fmt::join(names, " and "), others, others == 1 ? "" : "s"),
-            plan_of_parts(parts, plans, generated)};
-        const auto took = seconds(made.name, *made.plan);
+            plan_of_parts(parts, sizes, plans, generated), choice};
+        const auto took = seconds(made);
         if (!took || (best && *took >= best->seconds)) return;
         made.seconds = *took;
         best = std::move(made);

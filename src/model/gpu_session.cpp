@@ -7,16 +7,19 @@ namespace tilewright {
 
 namespace {
 
-std::vector<Var> all_names(const CompiledModel& m) {
+std::vector<Var> all_names(const GpuModel& gpu) {
+    const CompiledModel& m = *gpu.model();
     std::vector<Var> out = variables_of(m.impl().plan, m.impl().code);
-    for (const cuda::KernelText& k : m.gpu_kernels()) out.insert(out.end(), k.names.begin(), k.names.end());
+    for (size_t k = 0; k < m.gpu_kernels().size(); ++k)
+        for (const auto* names : {&m.gpu_kernels()[k].names, &gpu.offers().names(k)})
+            out.insert(out.end(), names->begin(), names->end());
     return out;
 }
 
 class GpuSession : public Session::Impl {
   public:
     GpuSession(std::shared_ptr<const GpuModel> m, uint64_t most)
-        : Impl(m->model(), most, all_names(*m->model())),
+        : Impl(m->model(), most, all_names(*m)),
           gpu_(std::move(m)),
           memory_(gpu_->gpu(), context),
           plan_(tilewright::on_gpu(model->impl().plan, *gpu_, memory_)) {

@@ -42,6 +42,8 @@ class GpuKernelRun : public OpaqueOp {
             const cuda::KernelText& text = text_of(*call);
             for (const Expr& g : text.grid) add(g);
             mentioned.insert(text.names.begin(), text.names.end());
+            const std::vector<Var>& offers = model_.offers().names(call->kernel);
+            mentioned.insert(offers.begin(), offers.end());
         }
         names_.assign(mentioned.begin(), mentioned.end());
     }
@@ -87,8 +89,11 @@ class GpuKernelRun : public OpaqueOp {
 
   private:
     struct Launch {
+        std::shared_ptr<const cuda::LibraryPlan> library;  ///< runs in place of the generated kernel
+        bool failed = false;                               ///< the library's, so that the generated kernel runs
+        bool generated = true;                             ///< there is memory for it
         int64_t blocks = 1;
-        std::vector<void*> pointers;
+        std::vector<void*> tensors, pointers;  ///< the latter with the generated kernel's memory
         std::vector<long long> names;
         std::vector<void*> arguments;  ///< addresses of those
     };
@@ -161,17 +166,21 @@ class GpuKernelRun : public OpaqueOp {
             return (bytes + cuda::kTensorAlignment - 1) / cuda::kTensorAlignment * cuda::kTensorAlignment;
         };
         int64_t counter_bytes = 0;
+        std::map<size_t, std::shared_ptr<const cuda::LibraryPlan>> chosen;
         for (size_t c = 0; c < calls_.size(); ++c) {
             const cuda::KernelText& text = text_of(*calls_[c]);
             Launch launch;
             for (const Expr& g : text.grid) launch.blocks *= names().evaluate(g);
             for (const Var v : text.names) launch.names.push_back(names().value(names().slot(v)));
             const auto step = static_cast<int64_t>(c);
-            const cuda::LibraryPlan* library = model_.library(calls_[c]->kernel);
-            buffers.push_back(
-                {library != nullptr ? library->workspace_bytes() : text.scratch_bytes * launch.blocks, step, step});
+            const std::vector<Var>& sized = model_.offers().names(calls_[c]->kernel);
+            launch.library = library_of(calls_[c]->kernel, chosen);
+            launch.generated = launch.library == nullptr || !sized.empty();
+            buffers.push_back({std::max(launch.library ? launch.library->workspace_bytes() : 0,
+                                        launch.generated ? text.scratch_bytes * launch.blocks : 0),
+                               step, step});
             p.counters_at.push_back(counter_bytes);
-            if (library == nullptr && text.counters)
+            if (launch.generated && text.counters)
                 counter_bytes = aligned(counter_bytes + 4 * names().evaluate(*text.counters));
             p.launches.push_back(std::move(launch));
             p.flops += product_flops(*calls_[c], names());
@@ -188,12 +197,23 @@ class GpuKernelRun : public OpaqueOp {
         return p;
     }
 
+    /// What a library runs in place of the kernel at these sizes; null: nothing. `chosen`: of kernels seen before.
+    std::shared_ptr<const cuda::LibraryPlan> library_of(
+        size_t kernel, std::map<size_t, std::shared_ptr<const cuda::LibraryPlan>>& chosen) const {
+        const auto [it, fresh] = chosen.try_emplace(kernel);
+        if (!fresh) return it->second;
+        Bindings sizes;
+        for (const Var v : model_.offers().names(kernel)) sizes.emplace(v, names().value(names().slot(v)));
+        return it->second = model_.offers().plan(kernel, sizes);
+    }
+
     void bind(Prepared& p) const {
         for (size_t c = 0; c < calls_.size(); ++c) {
             Launch& launch = p.launches[c];
-            launch.pointers.clear();
-            for (const ValueId v : calls_[c]->tensors) launch.pointers.push_back(address(p, v));
-            if (model_.library(calls_[c]->kernel) != nullptr) continue;
+            launch.tensors.clear();
+            for (const ValueId v : calls_[c]->tensors) launch.tensors.push_back(address(p, v));
+            launch.pointers = launch.tensors;
+            if (!launch.generated) continue;
             if (text_of(*calls_[c]).scratch_bytes > 0) launch.pointers.push_back(memory_.device() + p.scratch[c]);
             if (text_of(*calls_[c]).counters)
                 launch.pointers.push_back(static_cast<std::byte*>(p.counters.get()) + p.counters_at[c]);
@@ -216,24 +236,30 @@ class GpuKernelRun : public OpaqueOp {
             memory_.stream().to_device(address(p, v), memory_.pinned() + p.pinned.at(v),
                                        static_cast<size_t>(p.bytes.at(v)));
     }
-    void launch(const Prepared& p, size_t c) const {
-        if (const cuda::LibraryPlan* library = model_.library(calls_[c]->kernel))
-            return library->run(memory_.stream(), p.launches[c].pointers, memory_.device() + p.scratch[c]);
-        memory_.stream().launch(model_.kernel(calls_[c]->kernel), p.launches[c].blocks, p.launches[c].arguments);
+    void launch(Prepared& p, size_t c) const {
+        Launch& l = p.launches[c];
+        if (l.library && !l.failed) try {
+                return l.library->run(memory_.stream(), l.tensors, memory_.device() + p.scratch[c]);
+            } catch (const RuntimeError&) {
+                // It has not run at these sizes before. A graph is captured of what has run.
+                if (!l.generated || p.runs > 1) throw;
+                l.failed = true;
+            }
+        memory_.stream().launch(model_.kernel(calls_[c]->kernel), l.blocks, l.arguments);
     }
     void fetch_outputs(const Prepared& p) const {
         for (const ValueId v : outputs_)
             memory_.stream().to_host(memory_.pinned() + p.pinned.at(v), address(p, v),
                                      static_cast<size_t>(p.bytes.at(v)));
     }
-    void enqueue(const Prepared& p) const {
+    void enqueue(Prepared& p) const {
         bring_inputs(p);
         for (size_t c = 0; c < calls_.size(); ++c) launch(p, c);
         fetch_outputs(p);
     }
 
     /// Each kernel waited for, a StepTime each.
-    void timed(const Prepared& p) const {
+    void timed(Prepared& p) const {
         bring_inputs(p);
         memory_.stream().synchronize();
         const ExecutionContext& context = memory_.context();

@@ -15,8 +15,6 @@ namespace tilewright {
 
 namespace {
 
-constexpr size_t kMostOfALibrary = 4;  ///< kernels that are measured, per form of a kernel
-
 /// Of the largest magnitude, what two ways to compute a kernel may differ by: far more than they do, far less than what
 /// another kernel gives.
 double allowed_difference(const Program& stages, Precision precision) {
@@ -62,22 +60,23 @@ GpuLibraries gpu_libraries(const cuda::Gpu& gpu, const std::function<void(const 
 
 std::vector<GpuLibraryCandidate> library_candidates(
     const Program& stages, Precision precision, const GpuLibraries& libraries,
-    const std::function<void(const std::string& library, const std::string& why)>& refused) {
+    const std::function<void(const std::string& library, const std::string& why)>& refused, size_t most) {
     auto forms = library_kernels(stages);
     std::vector<GpuLibraryCandidate> out;
     if (std::holds_alternative<Refusal>(forms)) return out;
     const LibraryConditions conditions{1, precision};
-    for (const auto& library : libraries.libraries) {
+    for (size_t number = 0; number < libraries.libraries.size(); ++number) {
+        const auto& library = libraries.libraries[number];
         std::optional<Refusal> why;
         const size_t before = out.size();
         for (const LibraryKernel& form : std::get<std::vector<LibraryKernel>>(forms)) {
-            auto found = library->candidates(form, conditions, kMostOfALibrary);
+            auto found = library->candidates(form, conditions, most);
             if (auto* refusal = std::get_if<Refusal>(&found)) {
                 if (!why) why = std::move(*refusal);
                 continue;
             }
             for (const auto& c : std::get<std::vector<cuda::KernelLibrary::Candidate>>(found)) try {
-                    out.push_back({fmt::format("{}, {}", library->name(), c.kernel), form, library->make(c)});
+                    out.push_back({fmt::format("{}, {}", library->name(), c.kernel), number, form, library->make(c)});
                 } catch (const RuntimeError& e) {  // other candidates may run
                     if (!why) why = Refusal{e.what()};
                 }
@@ -116,19 +115,22 @@ GpuTrial::GpuTrial(const cuda::Gpu& device, const Program& program)
     }
 }
 
-GpuTrial::Work GpuTrial::launch(const cuda::Gpu::Kernel& kernel, const cuda::KernelText& text) {
+GpuTrial::Work GpuTrial::launch(const cuda::Gpu::Kernel& kernel, const cuda::KernelText& text, const Bindings& sizes) {
     int64_t blocks = 1;
-    for (const Expr& g : text.grid) blocks *= evaluate(g, Bindings{});
+    for (const Expr& g : text.grid) blocks *= evaluate(g, sizes);
     std::vector<void*> pointers = tensors;
     if (text.scratch_bytes > 0) pointers.push_back(allocate(text.scratch_bytes * blocks));
     if (text.counters) {
-        memory.push_back(gpu.allocate_zeros(static_cast<size_t>(text.counter_bytes({}))));
+        memory.push_back(gpu.allocate_zeros(static_cast<size_t>(text.counter_bytes(sizes))));
         pointers.push_back(memory.back().get());
     }
-    return [this, kernel, blocks, pointers]() mutable {
+    std::vector<long long> names;
+    for (const Var v : text.names) names.push_back(sizes.at(v));
+    return [this, kernel, blocks, pointers, names]() mutable {
         std::vector<void*> arguments;
-        arguments.reserve(pointers.size());
+        arguments.reserve(pointers.size() + names.size());
         for (void*& p : pointers) arguments.push_back(static_cast<void*>(&p));
+        for (long long& n : names) arguments.push_back(&n);
         stream.launch(kernel, blocks, arguments);
     };
 }

@@ -22,17 +22,22 @@ struct GpuLibraries {
 /// cuBLASLt and cuDNN, where they are installed. `missing`: is told why one is not used; may be empty.
 GpuLibraries gpu_libraries(const cuda::Gpu& gpu, const std::function<void(const std::string&)>& missing);
 
+/// Kernels of a library that are compared, per form of a kernel.
+constexpr size_t kMostOfALibrary = 4;
+
 /// A kernel of a library that may stand for a generated one.
 struct GpuLibraryCandidate {
     std::string name;      ///< of library and kernel
+    size_t library = 0;    ///< number in GpuLibraries
     LibraryKernel kernel;  ///< the form of the generated kernel that it computes
     std::shared_ptr<const cuda::LibraryPlan> plan;
 };
-/// The first of each library for each form of a kernel of these stages. `precision`: to which they may round f32
-/// operands. `refused`: is told which library has none, and why.
+/// The first `most` of each library for each form of a kernel of these stages, whose sizes are numbers. `precision`: to
+/// which they may round f32 operands. `refused`: is told which library has none, and why.
 std::vector<GpuLibraryCandidate> library_candidates(
     const Program& stages, Precision precision, const GpuLibraries& libraries,
-    const std::function<void(const std::string& library, const std::string& why)>& refused);
+    const std::function<void(const std::string& library, const std::string& why)>& refused,
+    size_t most = kMostOfALibrary);
 
 /// Seconds of `work` on the stream, the median of some repetitions, several times the work in each. As a graph, which
 /// is how sessions run it: what the host does for each launch, such as a library's descriptions of its operands, is no
@@ -48,8 +53,9 @@ struct GpuTrial {
     GpuTrial(const GpuTrial&) = delete;
     ~GpuTrial() { finish(); }
 
-    /// Enqueues a generated kernel of these stages. Valid as long as the trial and the text.
-    Work launch(const cuda::Gpu::Kernel& kernel, const cuda::KernelText& text);
+    /// Enqueues a generated kernel, whose stages are these for `sizes` of its names. Valid as long as the trial and the
+    /// text.
+    Work launch(const cuda::Gpu::Kernel& kernel, const cuda::KernelText& text, const Bindings& sizes = {});
     /// At least so much for a library's kernel. Throws RuntimeError where there is not enough.
     void reserve(int64_t bytes);
     /// Waits for what a failure has left under way: it must not outlive its memory.

@@ -10,6 +10,7 @@
 #include "model/compiled_model.h"
 #include "orchestrate/library_parts.h"
 #include "orchestrate/plan.h"
+#include "program/sizes.h"
 
 namespace tilewright {
 
@@ -20,6 +21,7 @@ struct ModelSources {
     /// For a GPU with libraries, by kernel: its parts, some of which libraries may compute. `kernels` has the others,
     /// behind those that the plan calls.
     std::map<size_t, LibraryParts> parts;
+    std::vector<SizeSample> samples;       ///< for a GPU: of dynamic sizes, at which libraries are compared
     Precision precision = Precision::F32;  ///< to which products on a GPU may round f32 operands
 };
 

@@ -18,7 +18,7 @@ struct LibraryParts {
     };
     std::vector<Part> parts;
     size_t given = 0;            ///< tensors of the kernel
-    std::vector<Value> between;  ///< tensors that one part leaves for others; of constant sizes, row-major
+    std::vector<Value> between;  ///< tensors that one part leaves for others; row-major
 
     size_t library_kernels() const;
 };

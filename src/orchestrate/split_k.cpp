@@ -12,6 +12,7 @@
 #include "libraries/cut.h"
 #include "orchestrate/fuse.h"
 #include "orchestrate/fuse_rows.h"
+#include "program/transform/substitute.h"
 #include "schedule/chain/split.h"
 
 namespace tilewright {
@@ -209,9 +210,10 @@ bool gains(const SplitKernel& split, const Schedules::Scheduled& whole, double m
     return split.seconds <= (1 - margin) * schedules.seconds_of(whole);
 }
 
-/// Whether libraries have the sum of the kernel: they split it themselves.
+/// Whether libraries have the sum of the kernel: they split it themselves. With dynamic sizes the generated kernel is
+/// what runs at those for which they have none.
 bool is_for_libraries(const Program& stages, const Scheduling& how) {
-    if (!how.gpu_libraries || stages.primitives.size() != 1) return false;
+    if (!how.gpu_libraries || stages.primitives.size() != 1 || !names_of(stages).empty()) return false;
     return !cuda::library_refusal(stages) ||
            std::holds_alternative<KernelCut>(cut_at_sums(stages, how.precision, cuda::library_refusal));
 }

@@ -342,6 +342,40 @@ TEST_F(Explain, FitsATerminal) {
         EXPECT_LE(end - from, 120u) << r.out.substr(from, end - from);
 }
 
+/// What cuBLASLt and cuDNN are offered of each kernel, and why not more.
+TEST_F(Explain, SaysWhatLibrariesAreOfferedOfKernelsForAGpu) {
+    const auto offers = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = {"--target", "cuda:sm_90a", "--no-rewrites"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        std::vector<std::string> out;
+        const Json plan = json(arguments);
+        for (const Json& k : plan["kernels"]) out.push_back(k["offered_to_libraries"]);
+        return out;
+    };
+    const std::string products = "2 of its sums (several stages)";
+    EXPECT_THAT(offers({"--precision", "tf32"}), testing::ElementsAre(products));
+    EXPECT_THAT(offers({"--precision", "tf32", "--gpu-libraries"}), testing::ElementsAre(products));
+    // Three layers: weights are rounded, and the last layer's are too few for that.
+    write("mlp", {}, "model.onnx");
+    const std::string sum = "its sum (operands of different types)", whole = "the kernel";
+    EXPECT_THAT(offers({"--precision", "f16"}), testing::ElementsAre(sum, sum, whole));
+    EXPECT_THAT(offers({"--precision", "tf32"}), testing::ElementsAre(whole, whole, whole));
+    // With a batch of any size inputs are rounded first, and cuDNN may have the products with their bias and relu.
+    write("mlp", {"batch=0"}, "model.onnx");
+    const std::string graph =
+        "its sum, the kernel as cuDNN's graph (an epilogue operand of another type than the result)";
+    EXPECT_THAT(offers({"--precision", "f16"}), testing::ElementsAre("", graph, graph, whole));
+    EXPECT_THAT(offers({"--precision", "tf32"}), testing::ElementsAre(whole, whole, whole));
+    write("mlp", {}, "model.onnx");
+    const Result text =
+        place.run({"explain", "model.onnx", "--target", "cuda:sm_90a", "--no-rewrites", "--precision", "f16"});
+    EXPECT_THAT(text.out, AllOf(HasSubstr("\n      libraries   " + sum + "\n"),
+                                HasSubstr("\n      libraries   " + whole + "\n")));
+    // On a CPU there is nothing to say.
+    const Json of_cpu = json({});
+    for (const Json& k : of_cpu["kernels"]) EXPECT_EQ(k["offered_to_libraries"], "");
+}
+
 TEST_F(Explain, MeasuresComparedPlansOnRequest) {
     const Json j = json({"--time", "0.01"});
     for (const Json& plan : j["plans"]) EXPECT_GT(plan["measured_ms"], 0) << plan;

@@ -544,6 +544,7 @@ std::string OneDnn::name() const { return call_->name; }
 std::optional<Refusal> onednn_refusal(const LibraryKernel& operation) {
     const auto* op = std::get_if<LibraryOperation>(&operation);
     if (op == nullptr) return Refusal{"an attention"};
+    if (op->transposed) return Refusal{"a transposed convolution"};
     if (op->activation == Activation::ClippedRelu) return Refusal{"a clipped relu"};
     std::vector<const LibraryOperand*> operands = {&op->data, &op->weights, &op->result};
     for (const LibraryOperand& o : op->added) operands.push_back(&o);

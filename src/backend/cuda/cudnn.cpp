@@ -25,6 +25,7 @@ struct Cudnn::Numbers {
         kHeuristics = 4,
         kExecutionPlan = 5,
         kConvolutionForward = 10,
+        kConvolutionBackwardData = 12,
         kPointwiseOperation = 13,
         kOperationGraph = 15,
         kVariantPack = 16,
@@ -49,14 +50,8 @@ struct Cudnn::Numbers {
     enum : int { kHeuristicsMode = 200, kHeuristicsGraph = 201, kHeuristicsResults = 202, kHeuristicsDevice = 204 };
     enum : int { kConfigEngine = 300 };
     enum : int { kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402, kPlanDevice = 407 };
-    enum : int {
-        kForwardAlpha = 700,
-        kForwardBeta = 701,
-        kForwardConvolution = 702,
-        kForwardFilter = 703,
-        kForwardData = 704,
-        kForwardResult = 705,
-    };
+    enum : int { kForward = 700, kBackwardData = 706 };  // the first, alpha; then:
+    enum : int { kBeta = 1, kOfConvolution = 2, kFilter = 3, kFromOrTo = 4, kToOrFrom = 5 };
     enum : int { kPointwiseOf = 750, kPointwiseX = 751, kPointwiseB = 752, kPointwiseY = 753, kPointwiseT = 758 };
     enum : int { kGraphHandle = 800, kGraphOperations = 801 };
     enum : int {
@@ -315,13 +310,14 @@ class Cudnn::Graph : private Numbers {
         call_->finish(how.get(), "describe a convolution");
         made_.push_back(how);
         const float alpha = 1, beta = 0;
-        Descriptor operation = call_->descriptor(kConvolutionForward);
-        call_->set(operation.get(), kForwardAlpha, kOfFloat, 1, &alpha);
-        call_->set(operation.get(), kForwardBeta, kOfFloat, 1, &beta);
-        call_->set(operation.get(), kForwardConvolution, how);
-        call_->set(operation.get(), kForwardData, data.descriptor);
-        call_->set(operation.get(), kForwardFilter, filter.descriptor);
-        call_->set(operation.get(), kForwardResult, result.descriptor);
+        Descriptor operation = call_->descriptor(c.transposed ? kConvolutionBackwardData : kConvolutionForward);
+        const int first = c.transposed ? kBackwardData : kForward;
+        call_->set(operation.get(), first, kOfFloat, 1, &alpha);
+        call_->set(operation.get(), first + kBeta, kOfFloat, 1, &beta);
+        call_->set(operation.get(), first + kOfConvolution, how);
+        call_->set(operation.get(), first + kFilter, filter.descriptor);
+        call_->set(operation.get(), first + (c.transposed ? kToOrFrom : kFromOrTo), data.descriptor);
+        call_->set(operation.get(), first + (c.transposed ? kFromOrTo : kToOrFrom), result.descriptor);
         add(std::move(operation));
     }
     /// `t`: of kSelect, where x is chosen instead of b. `axis`: of kIndex. `most`: of kRelu, its largest value.

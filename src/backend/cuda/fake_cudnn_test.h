@@ -28,6 +28,7 @@ class FakeCudnn {
     double error = 0;                 ///< of its results, relative
     int graphs = 0;                   ///< that were computed
     bool chose_exact_engine = false;  ///< the last plan's uses no matrix instructions
+    bool supports_products = true;    ///< engines take a graph of one product
     bool supports_masks = true;       ///< engines take a graph with an operand added between two products
 
     struct Attribute {
@@ -161,6 +162,7 @@ class FakeCudnn {
         kHeuristics = 4,
         kPlan = 5,
         kForward = 10,
+        kBackwardData = 12,
         kPointwiseOperation = 13,
         kGraph = 15,
         kPack = 16,
@@ -214,6 +216,13 @@ class FakeCudnn {
               {703, {kDescriptor}},
               {704, {kDescriptor}},
               {705, {kDescriptor}}}},
+            {kBackwardData,
+             {{706, {kFloat}},
+              {707, {kFloat}},
+              {708, {kDescriptor}},
+              {709, {kDescriptor}},
+              {710, {kDescriptor}},
+              {711, {kDescriptor}}}},
             {kPointwiseOperation,
              {{750, {kDescriptor}},
               {751, {kDescriptor}},
@@ -284,6 +293,8 @@ class FakeCudnn {
         switch (o.kind) {
             case kForward:
                 return {&part(o, 704), &part(o, 703), &part(o, 705)};
+            case kBackwardData:
+                return {&part(o, 711), &part(o, 709), &part(o, 710)};
             case kPointwiseOperation:
                 if (has(o, 758)) return {&part(o, 751), &part(o, 752), &part(o, 758), &part(o, 753)};
                 if (has(o, 752)) return {&part(o, 751), &part(o, 752), &part(o, 753)};
@@ -310,11 +321,16 @@ class FakeCudnn {
                 const auto n = static_cast<size_t>(ints(d, 106).at(0));
                 demand(n == 2 || n == 3, "convolutions have two or three spatial dimensions");
                 for (const int a : {102, 103, 104, 105}) demand(ints(d, a).size() == n, "a number for each dimension");
+                for (const int a : {104, 105})
+                    for (const int64_t pad : ints(d, a)) demand(pad >= 0, "padding is not negative");
                 break;
             }
-            case kForward: {
-                const Descriptor& c = part(d, 702);
-                const auto x = extents(part(d, 704)), w = extents(part(d, 703)), y = extents(part(d, 705));
+            case kForward:
+            case kBackwardData: {
+                const int first = d.kind == kForward ? 700 : 706;
+                const Descriptor& c = part(d, first + 2);
+                const auto x = extents(part(d, first + 4)), w = extents(part(d, first + 3)),
+                           y = extents(part(d, first + 5));
                 const auto dilation = ints(c, 102), stride = ints(c, 103), after = ints(c, 104), before = ints(c, 105);
                 const size_t n = dilation.size();
                 demand(x.size() == n + 2 && w.size() == n + 2 && y.size() == n + 2, "ranks of a convolution");
@@ -402,7 +418,7 @@ class FakeCudnn {
             const int mode = number(part(*o, 750), 0);
             if (mode == 601 || (mode == 0 && !is(part(*o, 752), 907))) return false;
         }
-        return true;
+        return supports_products || products != 1;
     }
 
     template <class At>
@@ -542,6 +558,29 @@ class FakeCudnn {
                 double& to = out[packed(y, i)];
                 const double v = in[0][packed(x, i)];
                 to = kind == 0 ? to + v : v > to || std::isnan(v) ? v : to;
+            });
+        } else if (o.kind == kBackwardData) {
+            // What each element of the other convolution's result has of its data.
+            const Descriptor& c = part(o, 708);
+            const auto w = extents(part(o, 709)), dilation = ints(c, 102), stride = ints(c, 103), before = ints(c, 105);
+            if (number(c, 101) == 0) throw std::runtime_error("a gradient that is not fake");
+            const int64_t of_group = w[0] / (y[1] / w[1]);
+            const std::vector<int64_t> window(w.begin() + 2, w.end());
+            size_t all = 1;
+            for (const int64_t n : y) all *= static_cast<size_t>(n);
+            out.assign(all, 0);
+            each(x, [&](const auto& i) {
+                for (int64_t channel = 0; channel < w[1]; ++channel)
+                    each(window, [&](const auto& k) {
+                        std::vector<int64_t> to = {i[0], i[1] / of_group * w[1] + channel}, weight = {i[1], channel};
+                        for (size_t d = 0; d < dilation.size(); ++d) {
+                            to.push_back(i[d + 2] * stride[d] + k[d] * dilation[d] - before[d]);
+                            if (to.back() < 0 || to.back() >= y[d + 2]) return;
+                            weight.push_back(k[d]);
+                        }
+                        out[packed(y, to)] +=
+                            static_cast<double>(real(o, 706)) * in[0][packed(x, i)] * in[1][packed(w, weight)];
+                    });
             });
         } else {
             const Descriptor& c = part(o, 702);

@@ -53,6 +53,10 @@ class FakeGpu {
     bool has_maps = true;                ///< its driver supports them
     int library_products = 0;            ///< that cuBLASLt has computed
     bool products_propagate_nan = true;  ///< its relu of a NaN is one
+    int product_choices = 0;             ///< times that its heuristic was used
+    uint64_t product_rows = 0;           ///< of the last product: columns, as it counts
+    uint64_t wrong_rows = 0;             ///< of products whose results are others
+    uint64_t most_rows_known = ~uint64_t{0}, most_rows_run = ~uint64_t{0};  ///< others have no algorithm, or fail
     FakeCudnn cudnn;
     int streams = 0, modules = 0, contexts = 0;  ///< that are there
     std::string wrong;                           ///< the first thing that must not be
@@ -387,7 +391,12 @@ class FakeGpu {
                 const auto type = [](void* m) { return static_cast<Matrix*>(m)->type; };
                 *found = {};
                 found->workspace = 1000;
-                const bool known = type(a) == type(b) && type(c) == type(d) && (type(d) == 0 || type(d) == type(a)) &&
+                const bool fits = locked([&](auto& g) {
+                                      return ++g.product_choices,
+                                             static_cast<Matrix*>(d)->columns <= g.most_rows_known ? 1 : 0;
+                                  }) != 0;
+                const bool known = fits && type(a) == type(b) && type(c) == type(d) &&
+                                   (type(d) == 0 || type(d) == type(a)) &&
                                    (static_cast<Product*>(product)->epilogue & 32) == 0;
                 *count = known ? 1 : 0;
                 return known ? 0 : 15;
@@ -403,6 +412,7 @@ class FakeGpu {
                              {a, b, c, d},
                              {matrix(a_matrix), matrix(b_matrix), matrix(c_matrix), matrix(d_matrix)}};
             return locked([&](auto& g) {
+                if (o.matrices[3].columns > g.most_rows_run) return 13;
                 for (const Address address : {a, b, c, d, p.bias, workspace})
                     if (!g.aligned(address, g.matrices_aligned))
                         return g.complain("a matrix that is not aligned as it was tried");
@@ -478,6 +488,7 @@ class FakeGpu {
         ++library_products;
         const Product& p = o.product;
         const Matrix &x = o.matrices[0], &z = o.matrices[3];
+        product_rows = z.columns;
         const uint64_t sum = p.turn_a != 0 ? x.rows : x.columns;
         const auto read = [&](int k, bool turned, int64_t batch, uint64_t row, uint64_t column) {
             return number(element(o, k, turned, batch, row, column), o.matrices[k].type);
@@ -493,6 +504,7 @@ class FakeGpu {
                     const auto size = static_cast<size_t>(size_of(z));
                     if ((p.epilogue & 4) != 0) total += number(at(p.bias + row * size, size), z.type);
                     if ((p.epilogue & 2) != 0) total = relu(total);
+                    if (z.columns == wrong_rows) total += 1;
                     put(element(o, 3, false, batch, row, column), z.type, total);
                 }
     }

@@ -40,10 +40,16 @@ std::variant<LibraryConvolution, Refusal> library_convolution(const LibraryOpera
     if (op.weights.is_constant()) return Refusal{"constants without strides"};
     if (op.scale != 1) return Refusal{"a scaled convolution"};
     if (!cudnn_has(op.activation)) return Refusal{"an activation that the library has not"};
-    const auto filter = without_groups(op.weights);
+    LibraryOperand weights = op.weights;
+    if (op.transposed) {  // [groups, o / groups, c / groups, ...] -> [groups, c / groups, o / groups, ...]
+        std::swap(weights.dims[1], weights.dims[2]);
+        std::swap(weights.strides[1], weights.strides[2]);
+    }
+    const auto filter = without_groups(weights);
     if (!filter) return Refusal{"the channels of a group are not contiguous"};
     if (op.data.type != op.weights.type) return Refusal{"operands of different types"};
     LibraryConvolution c;
+    c.transposed = op.transposed;
     c.data = op.data;
     c.filter = *filter;
     c.result = op.result;
@@ -52,6 +58,12 @@ std::variant<LibraryConvolution, Refusal> library_convolution(const LibraryOpera
     c.before = op.begins;
     c.after = op.ends;
     for (size_t s = 0; s < c.after.size(); ++s) {
+        if (op.transposed) {
+            // Rows behind the last window have no products; a convolution leaves less than a stride out.
+            if (c.after[s] <= -c.strides[s]) return Refusal{"rows that no window reaches"};
+            c.after[s] = std::max<int64_t>(0, c.after[s]);
+            continue;
+        }
         // The data behind the last window is left out.
         c.data.dims[2 + s] += std::min<int64_t>(0, c.after[s]);
         c.after[s] = std::max<int64_t>(0, c.after[s]);

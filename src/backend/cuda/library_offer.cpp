@@ -5,11 +5,22 @@
 #include "backend/cuda/library_convolution.h"
 #include "backend/cuda/library_matmul.h"
 #include "backend/cuda/library_product.h"
+#include "program/transform/substitute.h"
 
 namespace tilewright::cuda {
 
+namespace {
+
+std::variant<std::vector<LibraryKernel>, Refusal> forms_of(const Program& stages) {
+    const auto sized = at_sizes(stages, {});
+    if (!sized) return Refusal{"no elements at the sizes that are assumed"};
+    return library_kernels(*sized);
+}
+
+}  // namespace
+
 std::optional<Refusal> library_refusal(const Program& stages) {
-    const auto forms = library_kernels(stages);
+    const auto forms = forms_of(stages);
     if (const auto* none = std::get_if<Refusal>(&forms)) return *none;
     std::optional<Refusal> first;
     for (const LibraryKernel& form : std::get<std::vector<LibraryKernel>>(forms)) {
@@ -26,7 +37,7 @@ std::optional<Refusal> library_refusal(const Program& stages) {
 }
 
 bool is_product_graph(const Program& stages) {
-    const auto forms = library_kernels(stages);
+    const auto forms = forms_of(stages);
     const auto* all = std::get_if<std::vector<LibraryKernel>>(&forms);
     return all != nullptr && std::any_of(all->begin(), all->end(), [](const LibraryKernel& form) {
                const auto* operation = std::get_if<LibraryOperation>(&form);

@@ -398,6 +398,10 @@ void add_target_option(CLI::App& command, std::string& target) {
 void add_target_options(CLI::App& command, ModelOptions& o) {
     add_target_option(command, o.target);
     const size_t first = command.get_options().size();
+    command.add_flag(
+        "--gpu-libraries", o.gpu_libraries,
+        "plan for a GPU with cuBLASLt and cuDNN, which may compute sums of kernels; with --target cuda that "
+        "is so where they are installed");
     add_precision_option(command, o);
     compiling_since(first, command, o);
 }

@@ -84,6 +84,7 @@ struct ModelOptions {
          keep_subnormals = false, check_values = false, kv_cache = false, copy_weights = false;
     std::string numerics = "default";
     std::string target = "cpu", precision = "f32";
+    bool gpu_libraries = false;  ///< also where none is installed
     std::vector<std::string> keep_f32;
     double max_error = 0;
     std::string target_file;

@@ -65,7 +65,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     std::string refused;
     p.compile.gpu = gpu_of(o.target, &refused);
     if (!refused.empty()) warn_once(fmt::format("the GPU's rates are assumed: {}", refused));
-    p.compile.gpu_libraries = o.target == "cuda" && has_gpu_libraries();
+    p.compile.gpu_libraries = o.gpu_libraries || (o.target == "cuda" && has_gpu_libraries());
     set_precision(p.compile, o);
     p.compile.without = o.without;
     p.compile.code_folder = code_folder(o);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/analysis/dynamic.h"
 #include "program/transform/tidy.h"
 
 namespace tilewright {
@@ -108,6 +109,27 @@ Program substitute_names(const Program& program, const std::map<Var, Expr>& by) 
     substitute_names(out.requirements, by);
     std::erase_if(out.at_most, [&](const auto& bound) { return by.count(bound.first) != 0; });
     std::erase_if(out.assumed, [&](const auto& size) { return by.count(size.first) != 0; });
+    return out;
+}
+
+std::optional<Program> at_sizes(const Program& stages, const Bindings& sizes) {
+    std::map<Var, Expr> by;
+    for (const Var v : names_of(stages)) {
+        const auto it = sizes.find(v);
+        by.emplace(v, it != sizes.end() ? it->second : assumed_value(Expr::var(v), stages.assumed));
+    }
+    if (by.empty()) return stages;
+    Program out = substitute_names(stages, by);
+    const auto holds_something = [](const std::vector<Expr>& extents) {
+        return std::all_of(extents.begin(), extents.end(), [](Expr x) { return x.is_constant() && x.constant() > 0; });
+    };
+    for (const Value& v : out.values)
+        if (!holds_something(v.shape)) return std::nullopt;
+    for (Primitive& p : out.primitives) {
+        TensorExpr* e = p.expr();
+        if (e == nullptr || !holds_something(e->extents)) return std::nullopt;
+        *e = tidy(*e);
+    }
     return out;
 }
 

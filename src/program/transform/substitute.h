@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "program/program.h"
@@ -23,6 +24,9 @@ Program substitute_names(const Program& program, const std::map<Var, Expr>& by);
 /// The same for one primitive, or for requirements.
 void substitute_names(Primitive& primitive, const std::map<Var, Expr>& by);
 void substitute_names(std::vector<Requirement>& requirements, const std::map<Var, Expr>& by);
+/// A kernel's stages for these sizes, simplified (tidy.h). Names without a size have the one that is assumed
+/// (analysis/dynamic.h). Nothing where an extent is less than 1.
+std::optional<Program> at_sizes(const Program& stages, const Bindings& sizes);
 
 /// The same expression with axis ranges, indices and bodies rewritten by `f`, which sees expressions over axes, loads,
 /// symbols and scalars.
