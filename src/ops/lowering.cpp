@@ -581,7 +581,7 @@ Program lower(const Model& model, const LowerOptions& options, std::vector<Probl
     builder.check_values = options.check_values;
     GraphLowering graph(model.graph, builder, {options, problems});
     graph.add_inputs();
-    declare_ranges(program, options.ranges);
+    declare_ranges(program, options.ranges, options.assume_all);
     graph.lower_nodes();
     try {
         builder.set_outputs(graph.own_outputs(true));

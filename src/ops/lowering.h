@@ -133,6 +133,7 @@ struct LowerOptions {
     bool check_inputs = true;
     /// What is declared of symbolic dimensions: bounds of the program's symbols, which a run checks.
     std::map<std::string, DimRange> ranges = {};
+    bool assume_all = true;  ///< dimensions without a range have an assumed size as well (declare_ranges)
     /// Operators of the caller (opaque/custom.h), which precede those of op_lowerings(); null: none.
     std::shared_ptr<const CustomOperators> operators = nullptr;
 };

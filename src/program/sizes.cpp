@@ -142,7 +142,7 @@ std::vector<Var> input_symbols(const Program& program) {
     return out;
 }
 
-void declare_ranges(Program& program, const std::map<std::string, DimRange>& ranges) {
+void declare_ranges(Program& program, const std::map<std::string, DimRange>& ranges, bool all) {
     for (const Var v : input_symbols(program)) {
         const auto it = ranges.find(var_name(v));
         if (it == ranges.end()) continue;
@@ -158,6 +158,7 @@ void declare_ranges(Program& program, const std::map<std::string, DimRange>& ran
         program.at_most.emplace(v, *range.most);
     }
     for (const Var v : input_symbols(program)) {
+        if (!all && ranges.count(var_name(v)) == 0) continue;
         const std::vector<DimRange::Sample> samples = samples_of(v, ranges, is_batch(program, v));
         program.assumed.insert_or_assign(v, samples[typical(samples)].size);
     }

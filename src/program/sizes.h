@@ -35,7 +35,8 @@ std::string to_string(const DimRange& range);
 
 /// Bounds the symbols that have a declared range (Program::at_most) requires sizes within it, and assumes the
 /// heaviest sample (Program::assumed) of every dimension of the inputs. Names that no input has are ignored.
-void declare_ranges(Program& program, const std::map<std::string, DimRange>& ranges);
+/// `all`: also of dimensions without a range. A GPU's kernels are planned once, for the 128 of any unknown size.
+void declare_ranges(Program& program, const std::map<std::string, DimRange>& ranges, bool all = true);
 
 /// One combination of sizes.
 struct SizeSample {

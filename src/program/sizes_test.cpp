@@ -123,6 +123,9 @@ TEST(Ranges, EverySizeIsAssumedWhereNoneIsDeclared) {
     declare_ranges(p, {});
     EXPECT_EQ(p.assumed, (Bindings{{batch, 1}, {seq, 128}}));
     p = tokens();
+    declare_ranges(p, {{"seq", parse_dim_range("1..64:8,64@2")}}, false);
+    EXPECT_EQ(p.assumed, (Bindings{{seq, 64}})) << "not for a GPU";
+    p = tokens();
     declare_ranges(p, {{"seq", parse_dim_range("1..64:8,64@2")}});
     EXPECT_EQ(p.assumed, (Bindings{{batch, 1}, {seq, 64}}));
 }
