@@ -5,8 +5,9 @@
   venv/bin/python bench/dynamic.py MODEL[:NAME=RANGE,...]... [--threads 1 2] [--shapes 20] [--library FILE]
 
 MODEL is an ONNX file. NAME=RANGE declares the range of a dimension (seq=1..512), NAME=RANGE/STEP too, but shapes have
-multiples of STEP alone (height=32..640/32), NAME=SIZE a size that all shapes have; other dynamic dimensions stay undeclared and go to 128 (to 4 where they are the first of all inputs). Shapes are 1,
-primes, powers of two and their neighbours, up to the largest, in a random order; with several dimensions each is drawn.
+multiples of STEP alone (height=32..640/32), NAME=SIZE a size that all shapes have; other dynamic dimensions stay
+undeclared and go to 128 (to 4 where they are the first of all inputs). Shapes are 1, primes, powers of two and their
+neighbours (or as many steps), up to the largest, in a random order; with several dimensions each is drawn.
 A line has the latency of the model compiled once, of the one compiled for the shape, and of ONNX Runtime, medians in
 turns, the loss against the second, the ratio over the third, and the first run of the shape over its second. The error
 is that of the outputs against ONNX Runtime's. At the end: means, the worst, and the counters of the session.
@@ -57,7 +58,8 @@ def shapes_of(declared, ranges, fixed, steps, count, rng):
         first = all(name not in dims[1:] for _, _, dims in declared)
         least, most = int(bounds[0]), int(bounds[1]) if bounds[1] else (4 if first else 128)
         step = steps.get(name, 1)
-        choices[name] = sorted({s * step for s in SIZES if least <= s * step <= most} | {least, most})
+        ends = {-(-least // step) * step, most // step * step}
+        choices[name] = sorted({s * step for s in SIZES if least <= s * step <= most} | ends)
     shapes = [{n: c[0] for n, c in choices.items()}, {n: c[-1] for n, c in choices.items()}]
     possible = math.prod(len(c) for c in choices.values())
     while len(shapes) < min(count, possible):

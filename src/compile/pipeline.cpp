@@ -114,7 +114,7 @@ LowerOptions lowering_options(const CompileOptions& options) {
     o.ranges = options.ranges;
     o.check_values = options.check_values;
     o.operators = options.operators;
-    o.assume_all = o.check_inputs = !options.gpu;  // a step of the host would keep the rest from being one graph
+    o.assume_all = o.check_inputs = !options.gpu;  // one plan for all sizes; a step of the host would cut its graph
     return o;
 }
 

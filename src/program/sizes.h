@@ -33,9 +33,9 @@ bool is_dim_range(std::string_view text);
 /// The text that parse_dim_range reads back.
 std::string to_string(const DimRange& range);
 
-/// Bounds the symbols that have a declared range (Program::at_most) requires sizes within it, and assumes the
-/// heaviest sample (Program::assumed) of every dimension of the inputs. Names that no input has are ignored.
-/// `all`: also of dimensions without a range. A GPU's kernels are planned once, for the 128 of any unknown size.
+/// Bounds the symbols that have a declared range (Program::at_most), requires sizes within it, and assumes the heaviest
+/// sample (Program::assumed): of these, or of every dimension of the inputs (`all`). Names that no input has are
+/// ignored. On a GPU, whose kernels are planned once, an undeclared size is the 128 of any unknown one.
 void declare_ranges(Program& program, const std::map<std::string, DimRange>& ranges, bool all = true);
 
 /// One combination of sizes.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "program/analysis/access.h"
+#include "tile/annotate/prefetch.h"
 
 namespace tilewright::cpu {
 
@@ -138,7 +139,7 @@ void StagePrefetch::prefetch_panels() {
 }
 
 void StagePrefetch::prefetch_shares(const PanelStep& s, const TilesOfPanel& tiles) {
-    constexpr int64_t kLine = 64, kAhead = 8192;
+    constexpr int64_t kLine = 64;
     const auto number = [this](int64_t n) { return b_.getInt64(static_cast<uint64_t>(n)); };
     // Of the line that this step reads, the share of a tile: a power of two.
     int64_t most = s.width;
@@ -159,7 +160,7 @@ void StagePrefetch::prefetch_shares(const PanelStep& s, const TilesOfPanel& tile
         b_.CreateAdd(b_.CreateMul(tiles.number, b_.CreateMul(share, number(s.steps))), number(s.bytes));
     llvm::Value* each = b_.CreateSub(share, number(s.width));
     if (!tiles.known) {
-        first = b_.CreateSelect(alone, number(kAhead), b_.CreateSelect(nothing, number(0), first));
+        first = b_.CreateSelect(alone, number(kPanelAhead), b_.CreateSelect(nothing, number(0), first));
         each = b_.CreateSelect(b_.CreateOr(alone, nothing), number(0), each);
     }
     llvm::Value* ahead = b_.CreateAdd(first, b_.CreateNSWMul(s.step, each));

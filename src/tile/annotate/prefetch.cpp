@@ -154,7 +154,7 @@ std::optional<int64_t> near_panel(const StageSite& s, size_t access) {
 /// must take longer than both: 512 channels, 3 x 3, stride 2, 4 rows of 64 columns 2.2 ms, 1.8 without (Intel Xeon
 /// 6/207).
 std::optional<Prefetch> panel(const StageSite& s, size_t access) {
-    constexpr int64_t kAhead = 8192, kLeastResults = 8, kLeastRows = 5, kLine = 64;
+    constexpr int64_t kLeastResults = 8, kLeastRows = 5, kLine = 64;
     if (!is_panel(*s.expr, access) || !on_vector(s, access)) return std::nullopt;
     int64_t results = 1, numbers = 1;
     for (size_t a = 0; a < s.expr->spatial; ++a)
@@ -170,7 +170,7 @@ std::optional<Prefetch> panel(const StageSite& s, size_t access) {
     if ((!far && !s.operands[access].streams()) || results < least) return std::nullopt;
     if (const auto bytes = numbers == 1 ? near_panel(s, access) : std::nullopt)
         return Prefetch{access, PrefetchKind::Next, *bytes, least};
-    return Prefetch{access, PrefetchKind::Panel, kAhead, least};
+    return Prefetch{access, PrefetchKind::Panel, kPanelAhead, least};
 }
 
 /// The bytes of a register tile's rows, where the rows of the next tile adjoin them. Rows may have several parts, apart
@@ -207,13 +207,12 @@ std::optional<Prefetch> next_rows(const StageSite& s, size_t access) {
 /// the hardware has followed none of them for long when the next tile begins. 128 channels of 512 x 512 pixels, 3 x 3,
 /// take 8.7 ms with this, 18.4 without.
 std::optional<Prefetch> window(const StageSite& s, size_t access) {
-    constexpr int64_t kAhead = 8192;
     const TensorExpr& e = *s.expr;
     if (e.reducer == Reducer::None || !s.has_vector() || s.vector_reduces() || !s.vector_axis(s.order(false).back()))
         return std::nullopt;
     if (!reads(e.body, access) || !s.operands[access].may_stream() || is_panel(e, access) || !on_vector(s, access))
         return std::nullopt;
-    return Prefetch{access, PrefetchKind::Window, kAhead};
+    return Prefetch{access, PrefetchKind::Window, kPanelAhead};
 }
 
 /// The tiles of a linear transform read lines in as many places as they have inputs, and the hardware follows few.
