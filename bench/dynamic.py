@@ -4,9 +4,9 @@
   python3 -m venv venv && venv/bin/pip install numpy onnx onnxruntime
   venv/bin/python bench/dynamic.py MODEL[:NAME=RANGE,...]... [--threads 1 2] [--shapes 20] [--library FILE]
 
-MODEL is an ONNX file. NAME=RANGE declares the range of a dimension (seq=1..512), NAME=RANGE/STEP too, but shapes have
-multiples of STEP alone (height=32..640/32), NAME=SIZE a size that all shapes have; other dynamic dimensions stay
-undeclared and go to 128 (to 4 where they are the first of all inputs). Shapes are 1, primes, powers of two and their
+MODEL is an ONNX file. NAME=RANGE declares the range of a dimension (seq=1..512, or height=32..640/32 of multiples of 32),
+NAME=SIZE a size that all shapes have; other dynamic dimensions stay undeclared and go to 128 (to 4 where they are the first
+of all inputs). Shapes are 1, primes, powers of two and their
 neighbours (or as many steps), up to the largest, in a random order; with several dimensions each is drawn.
 A line has the latency of the model compiled once, of the one compiled for the shape, and of ONNX Runtime, medians in
 turns, the loss against the second, the ratio over the third, and the first run of the shape over its second. The error
@@ -31,20 +31,19 @@ SIZES = [1, 2, 3, 5, 7, 8, 13, 16, 23, 31, 32, 47, 64, 77, 97, 100, 127, 128, 19
 
 
 def parse_model(text):
-    """The path, {name: range}, {name: size} and {name: step} of MODEL:NAME=RANGE/STEP,NAME=SIZE."""
+    """The path, {name: range} and {name: size} of MODEL:NAME=RANGE,NAME=SIZE."""
     path, _, rest = text.partition(":")
-    ranges, fixed, steps = {}, {}, {}
+    ranges, fixed = {}, {}
     for part in filter(None, rest.split(",")):
         name, value = part.split("=")
         if ".." in value:
-            ranges[name], _, step = value.partition("/")
-            steps[name] = int(step or 1)
+            ranges[name] = value
         else:
             fixed[name] = int(value)
-    return Path(path), ranges, fixed, steps
+    return Path(path), ranges, fixed
 
 
-def shapes_of(declared, ranges, fixed, steps, count, rng):
+def shapes_of(declared, ranges, fixed, count, rng):
     """[{name: size}]: the least, the largest, then drawn ones."""
     names = []
     for _, _, dims in declared:
@@ -54,12 +53,11 @@ def shapes_of(declared, ranges, fixed, steps, count, rng):
         if name in fixed:
             choices[name] = [fixed[name]]
             continue
-        bounds = ranges.get(name, "1..").split(":")[0].split("..")
+        bounds, _, step = ranges.get(name, "1..").split(":")[0].partition("/")
+        bounds, step = bounds.split(".."), int(step or 1)
         first = all(name not in dims[1:] for _, _, dims in declared)
         least, most = int(bounds[0]), int(bounds[1]) if bounds[1] else (4 if first else 128)
-        step = steps.get(name, 1)
-        ends = {-(-least // step) * step, most // step * step}
-        choices[name] = sorted({s * step for s in SIZES if least <= s * step <= most} | ends)
+        choices[name] = sorted({s * step for s in SIZES if least <= s * step <= most} | {least, most})
     shapes = [{n: c[0] for n, c in choices.items()}, {n: c[-1] for n, c in choices.items()}]
     possible = math.prod(len(c) for c in choices.values())
     while len(shapes) < min(count, possible):
@@ -85,10 +83,10 @@ def seconds_of(function):
 
 
 def compare(o, library, text, threads):
-    path, ranges, fixed, steps = parse_model(text)
+    path, ranges, fixed = parse_model(text)
     dynamic = CompiledModel(library, path, threads, ranges=ranges)
     rng = random.Random(o.seed)
-    shapes = shapes_of(dynamic.declared, ranges, fixed, steps, o.shapes, rng)
+    shapes = shapes_of(dynamic.declared, ranges, fixed, o.shapes, rng)
     numbers = np.random.default_rng(o.seed)
     session = Session(dynamic, threads)
     peer = onnx_runtime(path, threads) if o.peer else None

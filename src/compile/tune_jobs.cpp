@@ -30,7 +30,7 @@ TuneSettings settings_of(const CompileOptions& options, const Target& target, in
 
 TileProgram legal_candidate(const std::string& text, const std::map<std::string, int64_t>& sizes) {
     TileProgram program = parse_tile_program(text);
-    for (const auto& [name, size] : sizes) program.stages.assumed[*symbol(name).as_var()] = size;
+    for (const auto& [name, size] : sizes) program.stages.assumed[*named_symbol(name).as_var()] = size;
     if (const auto problems = verify(program); !problems.empty())
         model_error("a candidate is not legal: {}", problems[0]);
     return program;

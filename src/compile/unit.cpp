@@ -128,10 +128,10 @@ namespace {
 
 /// The bound of a symbol in kernels for a sample of `size`: sizes some times larger take the same way, and buffers stay
 /// small. A small declared range needs no other bound.
-int64_t bound_for(int64_t size, std::optional<int64_t> declared) {
+int64_t bound_for(int64_t size, std::optional<int64_t> declared, int64_t step) {
     constexpr int64_t kTimes = 4, kLeast = 64, kFew = 4096;
-    if (declared && *declared <= kFew) return *declared;
-    const int64_t most = std::max(kLeast, kTimes * size);
+    if (declared && *declared <= kFew / step) return *declared;
+    const int64_t most = std::max(kLeast / step, kTimes * size);
     return declared ? std::min(*declared, most) : most;
 }
 
@@ -146,7 +146,8 @@ std::shared_ptr<Unit> way_for(const Unit& unit, const SizeSample& sample, bool b
         const auto known = p.at_most.find(v);
         if (bounded)
             p.at_most.insert_or_assign(
-                v, bound_for(size, known == p.at_most.end() ? std::nullopt : std::optional(known->second)));
+                v, bound_for(size, known == p.at_most.end() ? std::nullopt : std::optional(known->second),
+                             size_name(v).step));
     }
     return way;
 }

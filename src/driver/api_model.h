@@ -33,9 +33,9 @@ struct Interface {
             e.name = ios[i].name;
             e.dtype = ios[i].dtype;
             for (const Expr d : ios[i].shape) {
-                const auto v = d.as_var();
+                const auto v = bound_symbol(d);
                 e.dims.push_back(d.is_constant() ? d.constant() : -1);
-                e.names.push_back(v ? var_name(*v) : d.text());
+                e.names.push_back(v ? size_name(*v).name : d.text());
             }
             for (size_t d = 0; d < e.dims.size(); ++d)
                 e.name_pointers.push_back(e.dims[d] < 0 ? e.names[d].c_str() : nullptr);

@@ -56,14 +56,18 @@ DecoderInputs::DecoderInputs(const CompiledModel& model, std::map<std::string, i
         throw ModelError(fmt::format("the rows that a run adds to input '{}' are not one dimension of the inputs",
                                      inputs_[first.input].name));
     step_ = others[0];
+    if (const auto [name, step] = size_name(step_); step != 1)
+        throw ModelError(fmt::format("dimension {} is declared in steps of {}, and a run adds one token", name, step),
+                         "declare it without steps");
 }
 
 int64_t DecoderInputs::size_of(Expr dimension, bool mask, int64_t tokens, int64_t past) const {
     Bindings sizes{{rows_, past}, {step_, tokens}};
     for (const Var v : variables(dimension)) {
         if (sizes.count(v) != 0) continue;
-        const auto given = sizes_.find(var_name(v));
-        sizes[v] = given != sizes_.end() ? given->second : mask ? past + tokens : 1;
+        const auto [name, step] = size_name(v);
+        const auto given = sizes_.find(name);
+        sizes[v] = (given != sizes_.end() ? given->second : mask ? past + tokens : step) / step;
     }
     return evaluate(dimension, sizes);
 }

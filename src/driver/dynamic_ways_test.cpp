@@ -12,6 +12,7 @@
 #include "driver/inputs.h"
 #include "driver/zoo/zoo.h"
 #include "graph/import.h"
+#include "ops/rule_test.h"
 #include "program/random_program.h"
 
 namespace tilewright {
@@ -140,6 +141,38 @@ TEST(DynamicSizes, OutsideOfADeclaredRangeAreRefused) {
             EXPECT_THAT(e.what(), HasSubstr("and the model is compiled for 2 to 64"));
         }
     session.run(inputs_for(c, {{"batch", 1}, {"seq", 64}}));
+}
+
+/// Halves, and quarters that are doubled again: equal sizes where 4 divides them.
+Model halves_and_quarters() {
+    using namespace test;
+    const std::map<std::string, Attribute> two = {{"kernel_shape", ints({2, 2})}, {"strides", ints({2, 2})}};
+    return model(graph({{"x", DType::F32, {1, 3, "height", "width"}}},
+                       {node("MaxPool", {"x"}, {"half"}, two), node("MaxPool", {"half"}, {"quarter"}, two),
+                        node("ConvTranspose", {"quarter", "w"}, {"doubled"}, {{"strides", ints({2, 2})}}),
+                        node("Concat", {"half", "doubled"}, {"y"}, {{"axis", int64_t{1}}})},
+                       {"y"}, {{"w", random_tensor("w", DType::F32, {3, 5, 2, 2}, 1)}}));
+}
+
+TEST(DynamicSizes, InStepsAreDividedWithoutRemainders) {
+    PipelineOptions o = options();
+    for (const char* name : {"height", "width"}) o.compile.ranges[name] = parse_dim_range("32..128/32");
+    const Compilation c = compile_model(halves_and_quarters(), o);
+    EXPECT_EQ(to_string(c.model->inputs()[0].shape), "[1, 3, 32*$height/32, 32*$width/32]");
+    EXPECT_EQ(to_string(c.model->outputs()[0].shape), "[1, 8, 16*$height/32, 16*$width/32]");
+    for (const Requirement& r : c.program.requirements) EXPECT_EQ(r.kind, Requirement::Kind::Declared) << r.what;
+    Session session(c.model, 1);
+    for (const int64_t width : {64, 96}) {
+        const std::vector<Tensor> inputs = inputs_for(c, {{"height", 32}, {"width", width}});
+        EXPECT_LE(largest_difference(interpret(c.program, inputs), session.run(inputs)), 1e-5) << width;
+    }
+    EXPECT_THROW(inputs_for(c, {{"height", 48}}), ModelError);
+    try {
+        session.run({Tensor(DType::F32, {1, 3, 48, 64}, true)});
+        ADD_FAILURE() << "48 rows were accepted";
+    } catch (const ModelError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("48 elements in dimension 2, which the model is compiled for in steps of 32"));
+    }
 }
 
 TEST(DynamicSizes, ARangeOfAnUnknownDimensionIsRefused) {

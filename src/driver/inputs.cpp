@@ -36,10 +36,15 @@ class Dimensions {
         for (const ModelIo& io : declared)
             for (const Expr d : io.shape)
                 for (const Var v : variables(d))
-                    if (known.emplace(var_name(v), v).second) names.push_back(var_name(v));
+                    if (const std::string name = size_name(v).name; known.emplace(name, v).second)
+                        names.push_back(name);
         for (const auto& [name, size] : dims) {
             require_dimension(name, fmt::format("--dim {}={}", name, size), names);
-            bind(known.at(name), size, "--dim");
+            const Var v = known.at(name);
+            if (const int64_t step = size_name(v).step; size % step != 0)
+                throw ModelError(
+                    fmt::format("--dim {}={}: the model is compiled for multiples of {}", name, size, step));
+            bind(v, size, "--dim");
         }
     }
 
@@ -53,15 +58,18 @@ class Dimensions {
         if (shape.size() != io.shape.size())
             refuse(fmt::format("its rank is {} where {} is expected", shape.size(), io.shape.size()));
         for (size_t d = 0; d < shape.size(); ++d) {
-            if (const auto v = io.shape[d].as_var(); v && sizes_.count(*v) == 0)
+            if (const auto v = bound_symbol(io.shape[d]); v && sizes_.count(*v) == 0)
                 bind(*v, shape[d], fmt::format("input {}", quoted_name(io.name)));
             const std::vector<Var> names = variables(io.shape[d]);
             if (std::any_of(names.begin(), names.end(), [&](Var x) { return sizes_.count(x) == 0; })) continue;
             const int64_t expected = evaluate(io.shape[d], sizes_);
             if (expected == shape[d]) continue;
-            const auto v = io.shape[d].as_var();
-            refuse(fmt::format("dimension {} is {} where {} is expected{}", d, shape[d], expected,
-                               v ? fmt::format(" ({} by {})", var_name(*v), origins_.at(*v)) : ""));
+            const auto v = bound_symbol(io.shape[d]);
+            const std::string why = !v ? ""
+                                    : shape[d] / step_of(*v) == sizes_.at(*v)
+                                        ? fmt::format(" (a multiple of {})", step_of(*v))
+                                        : fmt::format(" ({} by {})", size_name(*v).name, origins_.at(*v));
+            refuse(fmt::format("dimension {} is {} where {} is expected{}", d, shape[d], expected, why));
         }
     }
 
@@ -71,8 +79,9 @@ class Dimensions {
         for (const Expr d : io.shape) {
             for (const Var v : variables(d))
                 if (sizes_.count(v) == 0) {
-                    bind(v, 1, "default");
-                    assumed[var_name(v)] = 1;
+                    const auto [name, step] = size_name(v);
+                    bind(v, step, "default");
+                    assumed[name] = step;
                 }
             shape.push_back(evaluate(d, sizes_));
         }
@@ -82,11 +91,12 @@ class Dimensions {
     std::map<std::string, int64_t> assumed;  ///< assumed sizes of dimensions without a given size
 
   private:
+    static int64_t step_of(Var v) { return size_name(v).step; }
     void bind(Var v, int64_t size, const std::string& origin) {
-        sizes_[v] = size;
+        sizes_[v] = size / step_of(v);
         origins_[v] = origin;
     }
-    Bindings sizes_;
+    Bindings sizes_;  ///< values of symbols: sizes, or numbers of steps
     std::map<Var, std::string> origins_;
 };
 
@@ -157,8 +167,8 @@ std::vector<std::optional<Given>> from_files(const std::vector<ModelIo>& declare
 std::string describe(const ModelIo& io) {
     std::string dims;
     for (const Expr d : io.shape) {
-        const auto v = d.as_var();
-        dims += (dims.empty() ? "" : ", ") + (v ? var_name(*v) : d.text());
+        const auto v = bound_symbol(d);
+        dims += (dims.empty() ? "" : ", ") + (v ? size_name(*v).name : d.text());
     }
     return fmt::format("{}[{}]", to_string(io.dtype), dims);
 }

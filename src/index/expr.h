@@ -86,10 +86,24 @@ struct Atom {
 
 Expr axis(size_t position);
 Expr symbol(std::string_view name);
+/// What counts the size `name` of a dimension in steps: the size is always step * it. Its own name is "height/32".
+///     step * symbol("height", 32)  ->  32*$height/32
+Expr symbol(std::string_view name, int64_t step);
+/// The symbol whose var_name is `text`: one with steps, too.
+Expr named_symbol(std::string_view text);
 Expr scalar(std::string_view name);
 Expr load(size_t access);
 /// The name of a symbol or scalar.
 const std::string& var_name(Var v);
+/// The dimension whose size a symbol counts, and its step: {"height", 32}, or {"batch", 1}.
+struct SizeName {
+    std::string name;
+    int64_t step = 1;
+};
+SizeName size_name(Var symbol);
+/// The symbol that the size of a tensor's dimension determines: `n` of $n, and `height/32` of 32*$height/32. Nothing
+/// for other expressions.
+std::optional<Var> bound_symbol(Expr dimension);
 
 Expr operator+(Expr a, Expr b);
 Expr operator-(Expr a, Expr b);

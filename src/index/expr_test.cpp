@@ -112,6 +112,29 @@ TEST(Expr, NamesKeepIdentifiersAndEscapeOtherBytes) {
     EXPECT_EQ(parse_expr(symbol("a/b").text()), symbol("a/b"));
 }
 
+TEST(Expr, AMultipleOfAStepIsDividedWithoutRemainders) {
+    const Expr steps = symbol("past length", 32), size = 32 * steps;
+    EXPECT_EQ(size.text(), "32*$past_20length/32");
+    EXPECT_EQ(parse_expr(size.text()), size);
+    EXPECT_EQ(parse_expr(size.text() + " // 3"), floor_div(size, 3));
+    EXPECT_EQ(parse_expr("$n//2"), floor_div(symbol("n"), 2));
+    EXPECT_EQ(floor_div(size - 1, 2) + 1, 16 * steps);
+    EXPECT_EQ(mod(size, 16), Expr(0));
+    EXPECT_TRUE(prove_positive(size - 31, {}));
+    EXPECT_EQ(symbol("n", 1), symbol("n"));
+    EXPECT_EQ(named_symbol(var_name(*steps.as_var())), steps);
+    EXPECT_EQ(symbol("a/8").text(), "$a_2f8") << "a name of a model";
+    EXPECT_EQ(size_name(*steps.as_var()).step, 32);
+    EXPECT_EQ(parse_failure("$n/1"), "index expression '$n/1': expected a step of at least 2 at column 5");
+}
+
+TEST(Expr, ADimensionDeterminesTheSymbolThatIsItOrCountsItsSteps) {
+    EXPECT_EQ(bound_symbol(n), n.as_var());
+    EXPECT_EQ(bound_symbol(8 * symbol("n", 8)), symbol("n", 8).as_var());
+    for (const Expr e : {2 * n, 16 * symbol("n", 8), 8 * symbol("n", 8) + 1, n * symbol("n", 8), Expr(8), scalar("n")})
+        EXPECT_EQ(bound_symbol(e), std::nullopt) << e.text();
+}
+
 TEST(Expr, SimplifyUsesRanges) {
     const Ranges box = in_box({8, 64, n});
     EXPECT_EQ(simplify(floor_div(i0 * 64 + i1, 64), box), i0);

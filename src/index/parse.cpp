@@ -90,6 +90,18 @@ class Parser {
         if (at_ == start) fail("a name");
         return text_.substr(start, at_ - start);
     }
+    /// A name, and the step of the size that it counts: height/32, but not height // 32.
+    Expr size_symbol() {
+        const std::string_view whole = name();
+        const auto digit = [&](size_t at) {
+            return at < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at])) != 0;
+        };
+        if (at_ >= text_.size() || text_[at_] != '/' || !digit(at_ + 1)) return symbol(whole);
+        ++at_;
+        const Expr step = number(false);
+        if (step.constant() < 2) fail("a step of at least 2");
+        return symbol(whole, step.constant());
+    }
     Expr primary() {
         if (++depth_ > 200) fail("less nesting");
         const Expr e = primary_unguarded();
@@ -106,7 +118,7 @@ class Parser {
             expect(")");
             return e;
         }
-        if (eat("$")) return symbol(name());
+        if (eat("$")) return size_symbol();
         if (eat("?")) return scalar(name());
         if (eat("@")) return load(static_cast<size_t>(number(false).constant()));
         if (eat("min(")) return pair(true);

@@ -84,7 +84,7 @@ void Executor::Impl::bind_inputs() {
     input_order = binding_order(plan.program);
     const auto composed = [&](size_t i) {
         const std::vector<Expr>& shape = plan.program.values[plan.program.inputs[i]].shape;
-        return std::any_of(shape.begin(), shape.end(), [](Expr d) { return !d.is_constant() && !d.as_var(); });
+        return std::any_of(shape.begin(), shape.end(), [](Expr d) { return !d.is_constant() && !bound_symbol(d); });
     };
     std::stable_sort(input_order.begin(), input_order.end(), [&](size_t i, size_t j) {
         const auto turn = [&](size_t k) {
@@ -96,8 +96,8 @@ void Executor::Impl::bind_inputs() {
         const Value& v = plan.program.values[plan.program.inputs[i]];
         slots[plan.program.inputs[i]].input = true;
         for (size_t d = 0; d < v.shape.size(); ++d)
-            if (const auto var = v.shape[d].as_var(); var && var->kind == VarKind::Symbol && early.insert(*var).second)
-                input_bindings[i].emplace_back(d, context.names->slot(*var));
+            if (const auto var = bound_symbol(v.shape[d]); var && early.insert(*var).second)
+                input_bindings[i].push_back({d, context.names->slot(*var), size_name(*var).step});
     }
 }
 

@@ -147,7 +147,11 @@ struct Executor::Impl {
     std::vector<Sized> sized;    ///< these results
     std::map<PrimitiveId, std::vector<Binding>> bindings;
     std::vector<size_t> input_order;
-    std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
+    struct InputBinding {
+        size_t dimension = 0, slot = 0;
+        int64_t step = 1;  ///< the slot holds the dimension's size / step
+    };
+    std::vector<std::vector<InputBinding>> input_bindings;  ///< per input
     std::set<Var> early;
     std::vector<const Requirement*> early_requirements;  ///< over names that are known when the plan starts
     Arena arena;

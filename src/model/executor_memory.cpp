@@ -97,8 +97,8 @@ const Executor::Impl::AppendStep* Executor::Impl::append_of(ValueId output) cons
 
 void Executor::Impl::set_rows(size_t i, int64_t rows) {
     const Value& value = plan.program.values[plan.program.inputs.at(i)];
-    for (const auto& [dim, slot] : input_bindings[i])
-        if (dim == 0) context.names->set(slot, rows);
+    for (const InputBinding& b : input_bindings[i])
+        if (b.dimension == 0) context.names->set(b.slot, rows / b.step);
     Shape shape{rows};
     for (size_t d = 1; d < value.shape.size(); ++d) shape.push_back(context.names->evaluate(value.shape[d]));
     set_input(i, nullptr, shape);

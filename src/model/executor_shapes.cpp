@@ -99,7 +99,12 @@ void Executor::Impl::set_input(size_t i, void* data, std::span<const int64_t> sh
     if (shape.size() != value.shape.size())
         model_error("input '{}' has rank {}, expected {} {}", value.name, shape.size(), value.shape.size(),
                     to_string(std::span<const Expr>(value.shape)));
-    for (const auto& [dim, slot] : input_bindings[i]) context.names->set(slot, shape[dim]);
+    for (const auto& [dim, slot, step] : input_bindings[i]) {
+        if (shape[dim] % step != 0)
+            model_error("input '{}' has {} elements in dimension {}, which the model is compiled for in steps of {}",
+                        value.name, shape[dim], dim, step);
+        context.names->set(slot, shape[dim] / step);
+    }
     for (size_t d = 0; d < shape.size(); ++d) {
         const int64_t expected = context.names->evaluate(value.shape[d]);
         if (expected != shape[d])

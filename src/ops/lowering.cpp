@@ -26,16 +26,15 @@ constexpr int kMaxNestedSplits = 4;
 
 std::string type_text(DType t, const Dims& shape) { return std::string(to_string(t)) + to_string(shape); }
 
-using FixedDims = std::map<std::string, int64_t>;
-
-Expr named(const std::string& name, const FixedDims& fixed) {
-    const auto it = fixed.find(name);
-    return it != fixed.end() ? Expr(it->second) : symbol(name);
+Expr named(const std::string& name, const LowerOptions& options) {
+    const auto fixed = options.dims.find(name);
+    return fixed != options.dims.end() ? Expr(fixed->second) : input_dimension(name, options.ranges);
 }
 
 /// The sum that a dimension's name writes, as exporters do: "past_sequence_length + sequence_length". Its summands are
 /// products of numbers and of `names`. Nothing where the name is none, or a single one.
-std::optional<Expr> composed_dim(const std::string& text, const std::set<std::string>& names, const FixedDims& fixed) {
+std::optional<Expr> composed_dim(const std::string& text, const std::set<std::string>& names,
+                                 const LowerOptions& options) {
     if (names.count(text) != 0) return std::nullopt;
     Expr sum = 0, product = 1;
     size_t factors = 0;
@@ -46,7 +45,7 @@ std::optional<Expr> composed_dim(const std::string& text, const std::set<std::st
         const std::string factor = text.substr(first, last + 1 - first);
         const bool number = factor.size() < 10 && factor.find_first_not_of("0123456789") == std::string::npos;
         if (!number && names.count(factor) == 0) return std::nullopt;
-        product = product * (number ? Expr(static_cast<int64_t>(std::stol(factor))) : named(factor, fixed));
+        product = product * (number ? Expr(static_cast<int64_t>(std::stol(factor))) : named(factor, options));
         ++factors;
         if (end + 1 == text.size()) return std::nullopt;
         if (end == text.size() || text[end] == '+') {
@@ -59,12 +58,12 @@ std::optional<Expr> composed_dim(const std::string& text, const std::set<std::st
 }
 
 /// A declared dimension as an expression; none if it is undeclared.
-std::optional<Expr> declared_dim(const DeclaredDim& d, const FixedDims& fixed,
+std::optional<Expr> declared_dim(const DeclaredDim& d, const LowerOptions& options,
                                  const std::set<std::string>& names = {}) {
     if (const auto* n = std::get_if<int64_t>(&d)) return Expr(*n);
     if (const auto* name = std::get_if<std::string>(&d)) {
-        const auto composed = composed_dim(*name, names, fixed);
-        return composed ? *composed : named(*name, fixed);
+        const auto composed = composed_dim(*name, names, options);
+        return composed ? *composed : named(*name, options);
     }
     return std::nullopt;
 }
@@ -179,7 +178,7 @@ class GraphLowering {
                 check_declared(in, "input");
                 Dims shape;
                 for (size_t k = 0; k < in.type.shape->size(); ++k)
-                    shape.push_back(*declared_dim(named_dim(in, k), settings_.options.dims, names));
+                    shape.push_back(*declared_dim(named_dim(in, k), settings_.options, names));
                 const ValueId v = b_.input(in.name, in.type.dtype, std::move(shape));
                 b_.program().values[v].name = in.name;
                 names_.emplace(in.name, v);
@@ -383,7 +382,7 @@ class GraphLowering {
                 declared->second.container == DeclaredType::Container::None) {
                 shape.emplace();
                 for (const DeclaredDim& d : *declared->second.shape) {
-                    const auto known = declared_dim(d, settings_.options.dims);
+                    const auto known = declared_dim(d, settings_.options);
                     if (!known) {
                         shape.reset();
                         break;
@@ -566,7 +565,7 @@ std::vector<std::string> dimension_names(const Model& model) {
             const DeclaredDim d = named_dim(in, k);
             const auto* name = std::get_if<std::string>(&d);
             if (name != nullptr && std::find(names.begin(), names.end(), *name) == names.end() &&
-                !composed_dim(*name, plain, {}))
+                !composed_dim(*name, plain, LowerOptions()))
                 names.push_back(*name);
         }
     }

@@ -172,8 +172,8 @@ struct TermCosts {
     double least(Expr extent) const {
         const Expr n = substitute(extent, [&](Var v) -> std::optional<Expr> {
             if (v.kind != VarKind::Symbol && v.kind != VarKind::Scalar) return std::nullopt;
-            const auto range = ranges.find(var_name(v));
-            return range != ranges.end() ? std::max<int64_t>(1, range->second.least) : 1;
+            const DimRange* range = declared_range(v, ranges);
+            return range != nullptr ? std::max<int64_t>(1, range->least / range->step) : 1;
         });
         return n.is_constant() ? static_cast<double>(std::max<int64_t>(1, n.constant())) : 1;
     }

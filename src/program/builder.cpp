@@ -201,7 +201,7 @@ ValueId Builder::input(const std::string& name, DType dtype, Dims shape) {
     for (const Expr d : shape)
         for (const Var v : variables(d)) symbols_->insert(var_name(v));
     for (const Expr d : shape)
-        if (const auto v = d.as_var(); v && v->kind == VarKind::Symbol) of_inputs_.insert(*v);
+        if (const auto v = bound_symbol(d)) of_inputs_.insert(*v);
     const ValueId v = new_value({}, dtype, std::move(shape));
     rename(v, name);
     program_.inputs.push_back(v);

@@ -45,7 +45,8 @@ constexpr size_t kLongestShown = 80;  ///< characters; an expression of many nam
 
 /// The name in the model: "N" for $N. None for expressions that do not help.
 std::string shown(Expr e) {
-    std::string text = e.is_constant() ? "" : e.text();
+    const std::optional<Var> size = bound_symbol(e);
+    std::string text = e.is_constant() ? "" : size ? size_name(*size).name : e.text();
     text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return c == '$' || c == '?'; }), text.end());
     return text.size() <= kLongestShown ? text : "";
 }
@@ -60,8 +61,9 @@ std::string where_given(const Requirement& r, const Program& p) {
         const auto given = [&]() -> std::string {
             for (const ValueId v : p.inputs)
                 for (size_t d = 0; d < p.values[v].shape.size(); ++d)
-                    if (p.values[v].shape[d] == Expr::var(name))
-                        return fmt::format("{} is dimension {} of '{}'", shown(Expr::var(name)), d, p.values[v].name);
+                    if (bound_symbol(p.values[v].shape[d]) == name)
+                        return fmt::format("{} is dimension {} of '{}'", shown(p.values[v].shape[d]), d,
+                                           p.values[v].name);
             return "";
         }();
         if (!given.empty()) text += (text.empty() ? "" : ", ") + given;
@@ -238,8 +240,7 @@ void bind_shape(Bindings& bindings, std::span<const Expr> shape, std::span<const
         model_error("{} has {} dimensions, {}, where {} are expected, {}", what, actual.size(), to_string(actual),
                     shape.size(), to_string(shape));
     for (size_t d = 0; d < shape.size(); ++d) {
-        const std::optional<Var> v = shape[d].as_var();
-        if (v && v->kind == VarKind::Symbol) bindings.try_emplace(*v, actual[d]);
+        if (const auto v = bound_symbol(shape[d])) bindings.try_emplace(*v, actual[d] / size_name(*v).step);
     }
     for (size_t d = 0; d < shape.size(); ++d) {
         const int64_t expected = evaluate(shape[d], bindings);
@@ -258,7 +259,7 @@ std::vector<size_t> binding_order(const Program& program) {
     std::stable_partition(order.begin(), order.end(), [&](size_t i) {
         if (!program.values.contains(program.inputs[i])) return true;  // a fault, which verify() reports
         const std::vector<Expr>& shape = program.values[program.inputs[i]].shape;
-        return std::all_of(shape.begin(), shape.end(), [](Expr d) { return d.is_constant() || d.as_var(); });
+        return std::all_of(shape.begin(), shape.end(), [](Expr d) { return d.is_constant() || bound_symbol(d); });
     });
     return order;
 }

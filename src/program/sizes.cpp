@@ -18,7 +18,8 @@ constexpr int64_t kMostSize = int64_t{1} << 40;
 [[noreturn]] void fail(std::string_view text, const std::string& why) {
     throw OptionError(
         fmt::format("'{}' is no range of sizes: {}", text, why),
-        "write 1..512, 1..512:8,64,128@3 (samples, and a weight behind '@'), or 1.. without an upper end");
+        "write 1..512, 1..512:8,64,128@3 (samples, and a weight behind '@'), 1.. without an upper end, or 32..512/32 "
+        "for multiples of 32");
 }
 
 int64_t size_in(std::string_view text, std::string_view part) {
@@ -47,10 +48,13 @@ DimRange::Sample sample_in(std::string_view text, std::string_view part) {
     return s;
 }
 
+/// Values of the symbol: sizes, or numbers of steps.
 std::vector<DimRange::Sample> samples_of(Var v, const std::map<std::string, DimRange>& ranges, bool batch) {
-    const auto it = ranges.find(var_name(v));
-    const DimRange range = it == ranges.end() ? DimRange() : it->second;
-    return range.samples.empty() ? default_samples(range, batch) : range.samples;
+    const DimRange* declared = declared_range(v, ranges);
+    const DimRange range = declared != nullptr ? *declared : DimRange();
+    std::vector<DimRange::Sample> out = range.samples.empty() ? default_samples(range, batch) : range.samples;
+    for (DimRange::Sample& s : out) s.size /= size_name(v).step;
+    return out;
 }
 
 /// The position of the heaviest sample; of equal ones the middle one.
@@ -84,8 +88,17 @@ DimRange parse_dim_range(std::string_view text) {
     const size_t dots = text.find(".."), colon = text.find(':');
     if (dots == std::string_view::npos || colon < dots) fail(text, "'..' is missing");
     out.least = size_in(text, text.substr(0, dots));
-    const std::string_view most = text.substr(dots + 2, colon == std::string_view::npos ? colon : colon - dots - 2);
+    const std::string_view end = text.substr(dots + 2, colon == std::string_view::npos ? colon : colon - dots - 2);
+    const size_t slash = end.find('/');
+    const std::string_view most = end.substr(0, slash);
     if (!most.empty()) out.most = size_in(text, most);
+    if (slash != std::string_view::npos) out.step = size_in(text, end.substr(slash + 1));
+    if (out.step == 0) fail(text, "the step is 0");
+    const auto in_steps = [&](int64_t size) {
+        if (size % out.step != 0) fail(text, fmt::format("{} is no multiple of {}", size, out.step));
+    };
+    in_steps(out.least);
+    if (out.most) in_steps(*out.most);
     if (out.most && *out.most < out.least) fail(text, fmt::format("{} is less than {}", *out.most, out.least));
     if (colon == std::string_view::npos) return out;
     for (std::string_view rest = text.substr(colon + 1);;) {
@@ -99,6 +112,7 @@ DimRange parse_dim_range(std::string_view text) {
         const int64_t size = out.samples[k].size;
         if (size < out.least || (out.most && size > *out.most))
             fail(text, fmt::format("the sample {} lies outside of it", size));
+        in_steps(size);
         if (k > 0 && size == out.samples[k - 1].size) fail(text, fmt::format("the sample {} is given twice", size));
     }
     return out;
@@ -106,6 +120,7 @@ DimRange parse_dim_range(std::string_view text) {
 
 std::string to_string(const DimRange& range) {
     std::string text = fmt::format("{}..{}", range.least, range.most ? fmt::format("{}", *range.most) : "");
+    if (range.step != 1) text += fmt::format("/{}", range.step);
     for (size_t k = 0; k < range.samples.size(); ++k) {
         text += fmt::format("{}{}", k == 0 ? ":" : ",", range.samples[k].size);
         if (range.samples[k].weight != 1) text += fmt::format("@{}", range.samples[k].weight);
@@ -115,16 +130,19 @@ std::string to_string(const DimRange& range) {
 
 std::vector<DimRange::Sample> default_samples(const DimRange& range, bool batch) {
     std::set<int64_t> sizes;
-    const int64_t least = std::max<int64_t>(1, range.least);
+    const int64_t least = std::max<int64_t>(range.step, range.least);
+    const auto in_steps = [&](double size) {
+        return std::max<int64_t>(1, std::llround(size / static_cast<double>(range.step))) * range.step;
+    };
     if (!range.most) {
         for (const int64_t size : batch ? std::vector<int64_t>{1, 8} : std::vector<int64_t>{1, 16, 128, 1024})
-            sizes.insert(std::max(least, size));
+            sizes.insert(std::max(least, in_steps(static_cast<double>(size))));
     } else {
-        // A step of about 8, from the most downwards: 1..512 -> 1, 8, 64, 512.
+        // Neighbours differ by a factor of at most 8: 1..512 -> 1, 8, 64, 512, and 32..512 -> 32, 128, 512.
         const double span = std::log2(static_cast<double>(std::max(least, *range.most)) / static_cast<double>(least));
-        const int steps = std::max(1, static_cast<int>(std::lround(span / 3)));
+        const int steps = std::max(1, static_cast<int>(std::ceil(span / 3 - 1e-9)));
         for (int k = 0; k <= steps; ++k)
-            sizes.insert(std::llround(static_cast<double>(least) * std::exp2(span * k / steps)));
+            sizes.insert(in_steps(static_cast<double>(least) * std::exp2(span * k / steps)));
     }
     std::vector<DimRange::Sample> out;
     for (const int64_t size : sizes) out.push_back({size, 1});
@@ -136,29 +154,42 @@ std::vector<Var> input_symbols(const Program& program) {
     std::vector<Var> out;
     for (const ValueId input : program.inputs)
         for (const Expr d : program.values[input].shape)
-            if (const auto v = d.as_var();
-                v && v->kind == VarKind::Symbol && std::find(out.begin(), out.end(), *v) == out.end())
+            if (const auto v = bound_symbol(d); v && std::find(out.begin(), out.end(), *v) == out.end())
                 out.push_back(*v);
     return out;
 }
 
+Expr input_dimension(const std::string& name, const std::map<std::string, DimRange>& ranges) {
+    const auto it = ranges.find(name);
+    const int64_t step = it == ranges.end() ? 1 : it->second.step;
+    return step * symbol(name, step);
+}
+
+const DimRange* declared_range(Var v, const std::map<std::string, DimRange>& ranges) {
+    const auto it = std::find_if(ranges.begin(), ranges.end(),
+                                 [&](const auto& r) { return symbol(r.first, r.second.step) == Expr::var(v); });
+    return it == ranges.end() ? nullptr : &it->second;
+}
+
 void declare_ranges(Program& program, const std::map<std::string, DimRange>& ranges, bool all) {
     for (const Var v : input_symbols(program)) {
-        const auto it = ranges.find(var_name(v));
-        if (it == ranges.end()) continue;
-        const DimRange& range = it->second;
-        const std::string sizes =
+        const DimRange* declared = declared_range(v, ranges);
+        if (declared == nullptr) continue;
+        const DimRange& range = *declared;
+        std::string sizes =
             range.most ? fmt::format("{} to {}", range.least, *range.most) : fmt::format("{} and more", range.least);
+        const int64_t step = size_name(v).step;
+        if (step != 1) sizes += fmt::format(" in steps of {}", step);
         const auto require = [&](Expr a, Expr b) {
             program.requirements.push_back({Requirement::Kind::Declared, a, b, sizes, "", Requirement::Check::Always});
         };
-        require(Expr::var(v), range.least);
+        require(step * Expr::var(v), range.least);
         if (!range.most) continue;
-        require(*range.most, Expr::var(v));
-        program.at_most.emplace(v, *range.most);
+        require(*range.most, step * Expr::var(v));
+        program.at_most.emplace(v, *range.most / step);
     }
     for (const Var v : input_symbols(program)) {
-        if (!all && ranges.count(var_name(v)) == 0) continue;
+        if (!all && declared_range(v, ranges) == nullptr) continue;
         const std::vector<DimRange::Sample> samples = samples_of(v, ranges, is_batch(program, v));
         program.assumed.insert_or_assign(v, samples[typical(samples)].size);
     }
@@ -169,8 +200,8 @@ std::vector<SizeSample> size_samples(const Program& program, const std::map<std:
     const std::vector<Var> symbols = input_symbols(program);
     if (symbols.empty()) return {};
     if (symbols.size() == 1)
-        if (const auto declared = ranges.find(var_name(symbols[0])); declared != ranges.end())
-            most = std::max(most, std::min(declared->second.samples.size(), kMostDeclared));
+        if (const DimRange* declared = declared_range(symbols[0], ranges))
+            most = std::max(most, std::min(declared->samples.size(), kMostDeclared));
     std::vector<std::vector<DimRange::Sample>> of;
     size_t all = 1;
     for (const Var v : symbols) {
@@ -222,7 +253,7 @@ std::vector<SizeSample> decoding_samples(const Program& program, const std::map<
         const std::vector<Expr>& shape = program.values[input].shape;
         if (!shape.empty() && shape[0] == Expr::var(rows))
             for (const Expr d : shape)
-                if (const auto v = d.as_var()) in_rows.insert(*v);
+                if (const auto v = bound_symbol(d)) in_rows.insert(*v);
     }
     std::vector<SizeSample> out;
     const auto add = [&](const DimRange::Sample& tokens, const DimRange::Sample& past) {
@@ -231,7 +262,8 @@ std::vector<SizeSample> decoding_samples(const Program& program, const std::map<
         for (const Var v : input_symbols(program)) {
             if (v == rows || v == step) continue;
             const std::vector<DimRange::Sample> sizes = of(v);
-            const bool declared = ranges.count(var_name(v)) != 0, batch = is_batch(program, v) || in_rows.count(v) != 0;
+            const bool declared = declared_range(v, ranges) != nullptr,
+                       batch = is_batch(program, v) || in_rows.count(v) != 0;
             s.sizes.emplace(v, declared ? sizes[typical(sizes)].size : batch ? 1 : past.size + tokens.size);
         }
         out.push_back(std::move(s));

@@ -21,17 +21,26 @@ struct DimRange {
     };
     int64_t least = 1;
     std::optional<int64_t> most;  ///< nothing: no upper end
+    int64_t step = 1;             ///< every size is a multiple of it: index arithmetic divides by it without remainders
     std::vector<Sample> samples;  ///< ascending; empty: default_samples
     friend bool operator==(const DimRange&, const DimRange&) = default;
 };
 
-/// Parses "1..512", "1..512:8,64,128@3" (samples, with weights behind '@') or "1.." (no upper end). Throws OptionError
-/// saying what was expected where the text is something else, the range is empty, or a sample lies outside of it.
+/// Parses "1..512", "1..512:8,64,128@3" (samples, with weights behind '@'), "1.." (no upper end) or "32..512/32"
+/// (multiples of 32). Throws OptionError saying what was expected where the text is something else, the range is empty,
+/// or an end or a sample lies outside of it.
 DimRange parse_dim_range(std::string_view text);
 /// Whether the text of an option is a range, and not a single size.
 bool is_dim_range(std::string_view text);
 /// The text that parse_dim_range reads back.
 std::string to_string(const DimRange& range);
+
+/// The dimension `name` of an input: a symbol, or with steps a multiple of one (symbol(name, step)).
+///     batch  ->  $batch        height, declared as 32..512/32  ->  32*$height/32
+Expr input_dimension(const std::string& name, const std::map<std::string, DimRange>& ranges);
+
+/// What is declared of the dimension that a symbol counts; null: nothing. Its ends and samples are sizes, not steps.
+const DimRange* declared_range(Var v, const std::map<std::string, DimRange>& ranges);
 
 /// Bounds the symbols that have a declared range (Program::at_most), requires sizes within it, and assumes the heaviest
 /// sample (Program::assumed): of these, or of every dimension of the inputs (`all`). Names that no input has are
@@ -44,9 +53,9 @@ struct SizeSample {
     double weight = 1;
 };
 
-/// Sizes about equally far apart on a logarithmic scale, from the least to the most. Without an upper end: 1, 16, 128
-/// and 1,024, or 1 and 8 for a dimension that is a batch. Of a batch the least counts twice: most runs have one
-/// example.
+/// Sizes about equally far apart on a logarithmic scale, at most a factor of 8, from the least to the most; multiples
+/// of the step. Without an upper end: 1, 16, 128 and 1,024, or 1 and 8 for a dimension that is a batch. Of a batch the
+/// least counts twice: most runs have one example.
 std::vector<DimRange::Sample> default_samples(const DimRange& range, bool batch);
 
 /// The number of samples that a user may declare of a program's only symbol, whatever `most` is.
@@ -61,7 +70,7 @@ std::vector<SizeSample> size_samples(const Program& program, const std::map<std:
 /// 1 if the rows have it. The rows are the first dimension of the inputs that have them.
 std::vector<SizeSample> decoding_samples(const Program& program, const std::map<std::string, DimRange>& ranges,
                                          Var rows, Var step, size_t most);
-/// The symbols that are bare dimensions of the program's inputs.
+/// The symbols that dimensions of the program's inputs determine (bound_symbol).
 std::vector<Var> input_symbols(const Program& program);
 
 }  // namespace tilewright

@@ -40,6 +40,20 @@ TEST(DimRange, ARangeMayHaveNoUpperEnd) {
     EXPECT_EQ(to_string(parse_dim_range("4..:16")), "4..:16");
 }
 
+TEST(DimRange, MayHaveMultiplesOfAStepAlone) {
+    const DimRange r = parse_dim_range("32..512/32:64,256@2");
+    EXPECT_EQ(r.most, 512);
+    EXPECT_EQ(r.step, 32);
+    EXPECT_EQ(to_string(r), "32..512/32:64,256@2");
+    EXPECT_EQ(parse_dim_range(to_string(r)), r);
+    EXPECT_EQ(to_string(parse_dim_range("8../8")), "8../8");
+    EXPECT_THAT(refusal("1..512/32"), HasSubstr("1 is no multiple of 32"));
+    EXPECT_THAT(refusal("32..500/32"), HasSubstr("500 is no multiple of 32"));
+    EXPECT_THAT(refusal("32..512/32:48"), HasSubstr("48 is no multiple of 32"));
+    EXPECT_THAT(refusal("0..512/0"), HasSubstr("the step is 0"));
+    EXPECT_THAT(refusal("32..512/"), HasSubstr("expected a number"));
+}
+
 TEST(DimRange, RefusalsSayWhatWasExpected) {
     EXPECT_THAT(refusal("8"), HasSubstr("'..' is missing | write 1..512"));
     EXPECT_THAT(refusal("a..8"), HasSubstr("expected a number, found 'a'"));
@@ -54,7 +68,10 @@ TEST(DimRange, RefusalsSayWhatWasExpected) {
 
 TEST(Samples, AreSpreadOnALogarithmicScale) {
     EXPECT_THAT(sizes_of(default_samples(parse_dim_range("1..512"), false)), ElementsAre(1, 8, 64, 512));
+    EXPECT_THAT(sizes_of(default_samples(parse_dim_range("32..512"), false)), ElementsAre(32, 128, 512));
     EXPECT_THAT(sizes_of(default_samples(parse_dim_range("32..32"), false)), ElementsAre(32));
+    EXPECT_THAT(sizes_of(default_samples(parse_dim_range("96..480/96"), false)), ElementsAre(96, 480));
+    EXPECT_THAT(sizes_of(default_samples(parse_dim_range("24../24"), false)), ElementsAre(24, 120, 1032));
     EXPECT_THAT(sizes_of(default_samples({}, false)), ElementsAre(1, 16, 128, 1024));
     EXPECT_THAT(sizes_of(default_samples({}, true)), ElementsAre(1, 8));
 }
@@ -140,6 +157,32 @@ TEST(Ranges, ABatchIsTheFirstDimensionOfAllInputsAndOfOneThatHasMore) {
     EXPECT_EQ(assumed("  input x: f32[$n, 8]\n  input lengths: i64[$n]\n"), 1);
     EXPECT_EQ(assumed("  input x: f32[$n]\n"), 128) << "a signal";
     EXPECT_EQ(assumed("  input x: f32[$n, 8]\n  input y: f32[8, $n]\n"), 128);
+}
+
+TEST(Ranges, OfStepsCountThem) {
+    const std::map<std::string, DimRange> ranges = {{"seq", parse_dim_range("8..64/8:16,64@2")}};
+    const Expr steps = symbol("seq", 8);
+    Program p;
+    Builder b(p);
+    b.set_outputs({b.input("x", DType::F32, {symbol("batch"), input_dimension("seq", ranges), 8})});
+    declare_ranges(p, ranges);
+    EXPECT_EQ(p.at_most, (std::map<Var, int64_t>{{*steps.as_var(), 8}}));
+    EXPECT_EQ(p.assumed.at(*steps.as_var()), 8) << "steps of the sample 64";
+    EXPECT_EQ(size_samples(p, ranges, 1)[0].sizes.at(*steps.as_var()), 8);
+    EXPECT_EQ(print(parse_program(print(p))), print(p));
+    const auto run = [&](int64_t seq) {
+        try {
+            interpret(p, {Tensor(DType::F32, {1, seq, 8}, true)});
+        } catch (const ModelError& e) {
+            return std::string(e.what()) + " | " + e.hint();
+        }
+        return std::string("ran");
+    };
+    EXPECT_EQ(run(8), "ran");
+    EXPECT_EQ(run(64), "ran");
+    EXPECT_THAT(run(72), HasSubstr("dimension seq = 72, and the model is compiled for 8 to 64 in steps of 8 | give "
+                                   "inputs whose sizes fit: seq is dimension 1 of 'x'"));
+    EXPECT_THAT(run(20), HasSubstr("dimension 1 is 20 where"));
 }
 
 TEST(Ranges, BoundSymbolsAndRequireSizesWithinThem) {

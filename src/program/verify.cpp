@@ -79,7 +79,7 @@ class Verifier {
         if (!defined_.insert(v).second) fault("value {} is defined twice", quoted(v));
         if (binds)
             for (const Expr d : value(v).shape)
-                if (const auto s = d.as_var(); s && s->kind == VarKind::Symbol) bound_.insert(*s);
+                if (const auto s = bound_symbol(d)) bound_.insert(*s);
         for (const Expr d : value(v).shape) uniform(d, "the shape");
     }
 

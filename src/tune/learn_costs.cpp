@@ -55,7 +55,7 @@ std::optional<Setting> setting_in(std::string_view text) {
         } else if (name == "threads") {
             out.threads = *n;
         } else {
-            out.sizes[symbol(name).as_var().value()] = *n;
+            out.sizes[named_symbol(name).as_var().value()] = *n;
         }
     }
     return out;

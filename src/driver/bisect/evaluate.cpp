@@ -36,7 +36,8 @@ Evaluation evaluate(const Program& program, const std::vector<Tensor>& inputs, P
     const auto watch = [&](ValueId v, const Tensor& contents) {
         const Value& value = program.values[v];
         for (size_t d = 0; d < value.shape.size() && d < contents.shape().size(); ++d)
-            if (const auto name = value.shape[d].as_var()) out.names.emplace(*name, contents.shape()[d]);
+            if (const auto s = bound_symbol(value.shape[d]))
+                out.names.emplace(*s, contents.shape()[d] / size_name(*s).step);
         if (const auto it = scalars.find(v); it != scalars.end())
             for (const ReadScalar* read : it->second)
                 if (read->position < contents.count())

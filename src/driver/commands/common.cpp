@@ -440,7 +440,8 @@ void add_data_options(CLI::App& command, DataOptions& o) {
     command
         .add_option("--dim", o.dims,
                     "size of a named dimension of random inputs: batch=8; or the range for which the "
-                    "model is compiled, with samples and weights: seq=1..512:8,64,128@3")
+                    "model is compiled, with samples and weights: seq=1..512:8,64,128@3, and with "
+                    "multiples of a step alone: height=32..512/32")
         ->allow_extra_args(false);
     CLI::Option* input = command.add_option(
         "--input", o.request.files,

@@ -231,9 +231,11 @@ int verify_kernels(const RunOptions& o) {
         bool known = true;
         for (const Var v : kernel.names) {
             known = known && v.kind == VarKind::Symbol;
-            const auto size =
-                std::find_if(sizes.begin(), sizes.end(), [&](const auto& d) { return symbol(d.first).as_var() == v; });
-            options.bindings[v] = size == sizes.end() ? 3 : size->second;
+            if (!known) break;
+            const int64_t step = size_name(v).step;
+            const auto size = std::find_if(sizes.begin(), sizes.end(),
+                                           [&](const auto& d) { return symbol(d.first, step) == Expr::var(v); });
+            options.bindings[v] = size == sizes.end() ? 3 : size->second / step;
         }
         Json entry = {{"kernel", k}, {"name", kernels[k].name}};
         if (!known) {

@@ -421,7 +421,10 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
     r.bandwidths = bandwidths(target);
     const std::vector<Tensor> inputs = options.sized || options.seconds > 0 ? options.inputs(c) : std::vector<Tensor>();
     Bindings sizes = options.sized ? bind_inputs(c.program, inputs) : Bindings();
-    for (const auto& [v, size] : sizes) r.sizes[var_name(v)] = size;
+    for (const auto& [v, size] : sizes) {
+        const auto [name, step] = size_name(v);
+        r.sizes[name] = size * step;
+    }
     // Kernels are made for samples of sizes, but the report is about one size of each symbol.
     sizes.insert(c.program.assumed.begin(), c.program.assumed.end());
     for (const Var v : names_of(c.model->plan().program)) sizes.try_emplace(v, kAssumedExtent);
