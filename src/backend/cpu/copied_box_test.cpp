@@ -74,6 +74,25 @@ for s0 by 12 {
 }
 )tile";
 
+/// Rows of pixels, whose channels come last, in panels of 64 of which few are read.
+constexpr const char* kPanelOfPixels = R"tile(tile product {
+stages {
+program product {
+  input x: f32[$w, 12]
+  input k: f32[4, 12]
+  y: f32[4, $w] = [4, $w] sum(i2 < 12) mul(@0, @1) where @0 = x[i1, i2], @1 = k[i0, i2]
+  output y
+}
+}
+axes s0="4" s1="$w" r2="12"
+stage 0 over [s0 s1 r2]
+parallel s1 by 256 {
+  load 0 access 0 layout "split(0, 64) reorder(0, 2, 1)" padding local
+  compute 0 vector s1 lanes 8 registers[s0 = 4 s1 = 64] order[s1 s0 r2] padding partition
+}
+}
+)tile";
+
 Tensor numbers(const Shape& shape) {
     Tensor t(DType::F32, shape);
     auto* data = static_cast<float*>(t.mutable_data());
@@ -130,6 +149,26 @@ TEST(CopiedBox, InPanelsIsThePanelsThatAreRead) {
         std::count_if(scratch.begin(), scratch.end(), [](std::byte b) { return b != std::byte{0x55}; });
     EXPECT_GT(written, 0);
     EXPECT_LE(written, kPanel * 4);
+}
+
+TEST(CopiedBox, OfOnePanelIsTheVectorsThatAreRead) {
+    const TileProgram program = parse_tile_program(kPanelOfPixels);
+    ASSERT_TRUE(verify(program).empty());
+    const CompiledKernel kernel = compile(program, host_target());
+    for (const int64_t w : {1, 7, 16, 17, 63, 64, 65, 200, 256, 257, 330}) {
+        const std::vector<Tensor> inputs = {numbers({w, 12}), numbers({4, 12})};
+        EXPECT_LT(largest_difference(interpret(program.stages, inputs), run_kernel(kernel, program, inputs)), 1e-5)
+            << w;
+    }
+    std::vector<float> x(5 * 12, 1.0F), k(4 * 12, 1.0F), y(4 * 5);
+    std::vector<std::byte> scratch(static_cast<size_t>(kernel.scratch_bytes), std::byte{0x55});
+    void* tensors[] = {x.data(), k.data(), y.data()};
+    const int64_t names[] = {5};
+    kernel.run(tensors, names, 0, 1, scratch.data());
+    const auto written =
+        std::count_if(scratch.begin(), scratch.end(), [](std::byte b) { return b != std::byte{0x55}; });
+    EXPECT_GT(written, 0);
+    EXPECT_LE(written, 16 * 12 * 4);
 }
 
 TEST(CopiedBox, IsWhatTheTaskReads) {

@@ -522,34 +522,56 @@ class KernelEmitter {
         return reach == nullptr ? nullptr : b_.CreateNSWAdd(reach, b_.getInt64(static_cast<uint64_t>(constant)));
     }
 
+    /// Whether dimension d of a loaded operand is indexed by axes of the result alone: what lies behind the points of a
+    /// task is not summed.
+    bool is_spatial(const Load& load, size_t d) const {
+        const TensorExpr& e = *p_.stages.primitives[load.stage].expr();
+        const std::vector<Var> used = variables(e.accesses[load.access].index[d]);
+        return std::all_of(used.begin(), used.end(),
+                           [&](Var v) { return v.kind == VarKind::Axis && v.id < e.spatial; });
+    }
+
     /// Returns the subrange of physical dimension d of a copied box that the current ranges read. With dynamic extents
     /// a task may have fewer points than its loop steps, or than the bound of its sizes:
     ///     8 items of a batch of 1, 48 of 4 pixels: a copy of the whole box is 96 times what is read
     ///     keys in panels of 16, [512 / 16, 26, 16], for 5 tokens of at most 512: one panel of 32
+    ///     pixels in panels of 64, [w / 64, 12, 64], for a row of 20: 32 of the only panel, two vectors
     AxisRange copied_range(const Load& load, const Buffer& buffer, size_t d) {
         const AxisRange whole = constant_range(buffer.physical[d]);
         std::vector<Expr> logical, box(buffer.box.begin(), buffer.box.end());
         for (size_t k = 0; k < box.size(); ++k) logical.push_back(axis(k));
         const Expr index = buffer.layout.is_identity() ? logical[d] : physical_index(buffer.layout, box, logical)[d];
-        // The dimension itself, or whole panels of it; a position inside a panel is copied throughout.
+        const int64_t vector = target_.vector_bits / 8 / 4;
+        // The dimension itself, whole panels of it, or whole vectors of the only panel.
         for (size_t k = 0; k < box.size(); ++k) {
-            int64_t panel = 1;
+            int64_t unit = 1;
+            bool inside = false;
             if (index != logical[k]) {
                 const std::vector<Term>& terms = index.terms();
-                const bool quotient = index.constant() == 0 && terms.size() == 1 && terms[0].coefficient == 1 &&
-                                      terms[0].atoms.size() == 1 && terms[0].atoms[0]->kind == Atom::Kind::FloorDiv &&
-                                      terms[0].atoms[0]->a == logical[k] && terms[0].atoms[0]->b.is_constant();
-                if (!quotient) continue;
-                panel = terms[0].atoms[0]->b.constant();
+                const Atom* atom = index.constant() == 0 && terms.size() == 1 && terms[0].coefficient == 1 &&
+                                           terms[0].atoms.size() == 1
+                                       ? terms[0].atoms[0]
+                                       : nullptr;
+                if (atom == nullptr || (atom->kind != Atom::Kind::FloorDiv && atom->kind != Atom::Kind::Mod) ||
+                    atom->a != logical[k] || !atom->b.is_constant())
+                    continue;
+                inside = atom->kind == Atom::Kind::Mod;
+                unit = inside ? vector : atom->b.constant();
+                if (inside && (*whole.constant_extent <= vector || !is_spatial(load, k))) return whole;
             }
             llvm::Value* points = read_points(load, k);
-            if (points == nullptr || panel < 1) return whole;
+            if (points == nullptr || unit < 1) return whole;
             AxisRange r = whole;
             r.constant_extent.reset();
-            r.extent = panel == 1
-                           ? points
-                           : b_.CreateUDiv(b_.CreateNSWAdd(points, b_.getInt64(static_cast<uint64_t>(panel - 1))),
-                                           b_.getInt64(static_cast<uint64_t>(panel)));
+            llvm::Value* units =
+                unit == 1 ? points
+                          : b_.CreateUDiv(b_.CreateNSWAdd(points, b_.getInt64(static_cast<uint64_t>(unit - 1))),
+                                          b_.getInt64(static_cast<uint64_t>(unit)));
+            r.extent = units;
+            if (inside) {
+                llvm::Value* read = b_.CreateNSWMul(units, b_.getInt64(static_cast<uint64_t>(unit)));
+                r.extent = b_.CreateSelect(b_.CreateICmpSLT(read, whole.extent), read, whole.extent);
+            }
             r.total = scalar(fmt::format("codegen.copied.{}.{}.{}", load.stage.value, load.access, d));
             exprs_.bind(*r.total.as_var(), r.extent);
             return r;
