@@ -341,6 +341,22 @@ TEST(AttentionSchedule, TakesHeadsOfNoWholeNumberOfInstructionsOnWarps) {
     expect_right(cases);
 }
 
+TEST(AttentionSchedule, SumsAllKeysWhereTheyAreAnOddNumberOfEights) {
+    // An instruction in f16 sums 16 keys, and has eight columns: the columns of the scores are seven, three, thirteen
+    // times eight, which are no whole sums of the second product.
+    std::vector<LockstepCase> cases;
+    for (const int64_t keys : {int64_t{49}, int64_t{24}, int64_t{104}})
+        for (const DType type : {DType::F16, DType::BF16}) {
+            auto t = chain_schedule(stored(chain::attention(2, 49, keys, 32, 32), type),
+                                    type == DType::F16 ? Precision::F16 : Precision::BF16);
+            ASSERT_TRUE(t);
+            EXPECT_THAT(print(*t), HasSubstr("matrix " + std::string(to_string(type)))) << keys;
+            cases.push_back(sixteenths(fmt::format("{} keys in {}", keys, to_string(type)), std::move(*t),
+                                       type == DType::F16 ? 4e-3 : 3e-2));
+        }
+    expect_right(cases);
+}
+
 // --- steps that are left out
 
 /// Loops of the program and the conditions under which their points count.
