@@ -217,8 +217,6 @@ const Budget kBudgets[] = {
     {"attention:16x256x256x64x64", "f16", {5.6, 5.6, -1, 2.1, 0}},
     {"attention:1x512x256x64x64", "f16", {5.6, 5.6, -1, 2.1, 0}},
     {"attentions", "f16", {6.9, 6.3, -1, 2.2, 0}},
-    // rows of 80 numbers: a condition for each store
-    {"attention:16x256x256x80x80", "tf32", {-1, -1, -1, 2.5, 0}},
     {"attentions", "tf32", {-1, -1, -1, 1.9, 0}},
     {"products", "f16", {-1, -1, 18.1, 1.2, 0}},
     {"products", "tf32", {-1, -1, 18.8, 1.5, 0}},

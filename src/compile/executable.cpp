@@ -122,12 +122,27 @@ void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code)
 
 namespace {
 
-void add_library_parts(ModelSources& sources) {
+/// Per kernel and input: whether it is a constant of the model in every call.
+void find_constants(const Plan& plan, std::map<size_t, std::vector<bool>>& out) {
+    for (const Step& step : plan.steps) {
+        for (const auto& body : step.bodies) find_constants(*body, out);
+        const auto* call = std::get_if<KernelCall>(&step.what);
+        if (call == nullptr) continue;
+        const size_t inputs = call->tensors.size() - call->results;
+        std::vector<bool>& constant = out.try_emplace(call->kernel, inputs, true).first->second;
+        for (size_t k = 0; k < inputs; ++k)
+            constant[k] = constant[k] && plan.program.constants.count(call->tensors[k]) != 0;
+    }
+}
+
+void add_library_parts(ModelSources& sources, const Plan& plan) {
     const size_t called = sources.kernels.kernels().size();
+    std::map<size_t, std::vector<bool>> constant;
+    find_constants(plan, constant);
     for (size_t k = 0; k < called; ++k) {
         const Program stages = sources.kernels.kernels()[k].stages;  // the set grows
-        if (auto parts =
-                library_parts(stages, sources.target, sources.precision, cuda::library_refusal, sources.kernels))
+        if (auto parts = library_parts(stages, sources.target, sources.precision, cuda::library_refusal,
+                                       sources.kernels, constant[k]))
             sources.parts.emplace(k, *std::move(parts));
     }
 }
@@ -140,7 +155,7 @@ void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
     if (model.for_gpu) {
         constexpr size_t kMostSamples = 4;  // each takes time where the model is loaded
         sources.samples = size_samples(model.plan.program, options.ranges, kMostSamples);
-        if (options.gpu_libraries) add_library_parts(sources);
+        if (options.gpu_libraries) add_library_parts(sources, model.plan);
         for (const TileProgram& t : sources.kernels.kernels())
             sources.gpu_kernels.push_back(
                 cuda::generate(t, *sources.target.gpu, fmt::format("kernel_{}", sources.gpu_kernels.size())));
@@ -196,7 +211,7 @@ std::shared_ptr<const CompiledModel> finished(std::unique_ptr<CompiledModel::Imp
     CompileStats& stats = model->stats;
     bool planned = false, coded = false;
     for (const PassTime& p : passes) {
-        planned = planned || p.name == "isolate_bodies";
+        planned = planned || p.name == "compare_layouts" || p.name == "isolate_bodies";
         coded = coded || p.name == "generate_code";
         if (planned) (coded ? stats.codegen_ms : stats.plan_ms) += p.ms;
     }

@@ -29,6 +29,7 @@ const std::map<std::string, std::string> kWithoutGolden = {
     {"confirm_measurements", "its result depends on times"},
     {"tune", "its result depends on times; compile/tune_plan_test.cpp"},
     {"choose_precision", "it changes no program, but options of narrow_operands; compile/precision_choice_test.cpp"},
+    {"compare_layouts", "it changes no program, but an option of choose_layouts; compile/pipeline_test.cpp"},
     {"index_masks", "it is for GPUs alone; program/transform/index_masks_test.cpp"},
     {"place_constants", "it changes addresses alone; compile/executable.h"},
 };

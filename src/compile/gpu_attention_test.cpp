@@ -71,7 +71,7 @@ TEST(GpuAttention, IsOneKernelOnWarpgroupsThatLibrariesHaveAFormFor) {
             const test::AttentionCount found = test::count_attentions(*c.model);
             EXPECT_EQ(found.kernels, 1) << found.why;
             EXPECT_EQ(found.warpgroups, 1) << found.why;
-            // Attentions of libraries have operands and results of one type of 16 bits. (In f32 no layouts are chosen:
+            // Attentions of libraries have operands and results of one type of 16 bits. (In f32 this plan is row-major:
             // the keys of a projection lie along the tokens, which is none of cuDNN's.)
             const bool narrow = t.stored != DType::F32 && !(w.projected && t.precision == Precision::F32);
             if (narrow) {

@@ -133,6 +133,10 @@ std::optional<Numerics> numerics_from_string(std::string_view text) {
     return std::nullopt;
 }
 
+bool compares_layouts(const CompileOptions& options) {
+    return options.gpu && options.precision == Precision::F32 && options.layouts && !options.without.layouts_first;
+}
+
 int bf16_terms_of(const CompileOptions& options) {
     if (options.precision != Precision::F32 || options.gpu || options.keep_subnormals ||
         options.orchestrator == Orchestrator::Optimal)
@@ -145,6 +149,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     OrchestrateOptions o;
     static_cast<GroupingOptions&>(o) = options;
     o.bf16_terms = bf16_terms_of(options);
+    o.layouts = options.layouts && !compares_layouts(options);
     o.sizes_apart = !options.gpu;
     o.schedules = options.schedules;
     o.kept = code_cache(options);

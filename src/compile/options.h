@@ -123,6 +123,9 @@ struct CompileOptions : GroupingOptions {
 /// GroupingOptions::bf16_terms for these options: none with Numerics::Strict, subnormal numbers or optimal
 /// orchestration.
 int bf16_terms_of(const CompileOptions& options);
+/// Whether the plan with layouts is compared with the row-major one by estimates (layouts_pay, planned_cost.h): for a
+/// GPU in f32. Layouts serve matrix instructions; ordinary cores read either.
+bool compares_layouts(const CompileOptions& options);
 /// --precision auto: Precision::BF16 where_faster, within max_error or kAutoMaxError.
 void choose_precision_automatically(CompileOptions& options);
 /// Returns the machine to compile for: `machine` with the options' threads, instruction set and GPU. Throws ModelError
@@ -132,8 +135,8 @@ Target target_of(const CompileOptions& options);
 void complete_machine(CompileOptions& options);
 /// Returns the cache of machine code in CompileOptions::code_folder, or null without one.
 std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options);
-/// Returns the planning options of compile_program. `weight_bytes`: size of the constants, which determines how warm
-/// they are while kernels are measured.
+/// Returns the planning options of compile_program, row-major if it compares layouts. `weight_bytes`: size of the
+/// constants, which determines how warm they are while kernels are measured.
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes = 0);
 /// SchedulerKind::DietCode searches schedules for these sizes together; nothing for others and on GPUs.
 /// CompileOptions::note gets a line for each kernel.

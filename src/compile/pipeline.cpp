@@ -73,6 +73,7 @@ struct State {
     Program unplanned;                 ///< what is planned again to confirm measurements, and to tune
     ChoiceKey tuned_key;               ///< of `unplanned`, for tuned plans
     std::optional<TunedPlan> tuned;    ///< whose schedules are used
+    bool lays_out = false;             ///< `compare_layouts` has found layouts to pay
     RewriteReport rewrites;
     OrchestrateOptions planning;           ///< from `isolate_bodies` on
     std::shared_ptr<Schedules> schedules;  ///< likewise
@@ -116,39 +117,6 @@ LowerOptions lowering_options(const CompileOptions& options) {
     o.operators = options.operators;
     o.assume_all = o.check_inputs = !options.gpu;  // one plan for all sizes; a step of the host would cut its graph
     return o;
-}
-
-/// How kernels are scheduled while rewrites are evaluated: as in the plan, but that nothing is measured, and everything
-/// estimated.
-OrchestrateOptions evaluation_options(CompileOptions options) {
-    if (options.measure || searches(options.scheduler)) options.scheduler = SchedulerKind::Auto;
-    options.measure = options.keep_refusals = false;
-    options.joint.reset();
-    OrchestrateOptions o = orchestrate_options(options);
-    o.scheduling.estimates = true;
-    return o;
-}
-
-/// Whether kernels that are scheduled to evaluate rewrites are those of the plan.
-bool evaluated_as_planned(const CompileOptions& options) {
-    const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
-    return !options.measure && !options.joint && !profiles && !searches(options.scheduler) &&
-           orchestrate_options(options).scheduling.estimates;
-}
-
-RewriteSearch rewrite_search(const PipelineOptions& options, const Program& program) {
-    RewriteSearch search = *options.rewrite;
-    // The tiles of Winograd's transforms lose too much in fewer bits; matrix instructions outrun them.
-    const bool bf16 = options.compile.precision == Precision::BF16 && target_of(options.compile).bf16_products();
-    if (options.compile.numerics == Numerics::Strict || options.compile.gpu || bf16) search.rules.winograd = false;
-    if (search.evaluator) return search;
-    const OrchestrateOptions evaluation = evaluation_options(options.compile);
-    search.margin = margin(search.margin, evaluation.scheduling.residual.get());
-    const Residence constants = constants_at(program, target_of(options.compile));
-    search.evaluator = planned_cost(evaluation, search.rules.folding, constants);
-    search.evaluator_key = planned_cost_text(evaluation) + fmt::format(" constants {}", static_cast<int>(constants));
-    search.kept = evaluation.kept;
-    return search;
 }
 
 bool falls_back(const Program& program) {
@@ -238,6 +206,7 @@ void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateO
         s.planning = *planning;
     } else {
         s.planning = orchestrate_options(c, bytes_of_constants(s.program));
+        s.planning.layouts |= s.lays_out;
         if (c.inputs && kernel_costs(s.planning.scheduling)->measures_kernels())
             s.planning.run = plan_runner(*s.out, c);
         if (confirms(c) || c.tune) s.unplanned = s.program;
@@ -294,6 +263,13 @@ Program reference_of(State& s) {
     return eliminate_dead_code(std::move(p));
 }
 
+/// What results are compared with, and what rewrites begin with.
+void keep_lowered(State& s, const PipelineOptions& o) {
+    check_limits(s.program);
+    s.reference = o.reference ? reference_of(s) : without_contents(s.program);
+    s.lowered = o.strict ? read_by_guards(s.program) : s.program;  // contents of constants are shared
+}
+
 void guard_winograd(State& s, const PipelineOptions& options) {
     s.program = tilewright::guard_winograd(std::move(s.program), s.lowered);
     if (!falls_back(s.program)) return;
@@ -333,18 +309,13 @@ void append_in_place(State& s) {
 
 RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules);
 
-/// Whether layouts are chosen. On a GPU they serve matrix instructions; ordinary cores read row-major tensors as well.
-bool lays_out(const GroupingOptions& how, bool gpu, Precision precision) {
-    return how.layouts && !how.without.layouts_first && (!gpu || precision != Precision::F32);
-}
-
 /// The pipeline. `planning`: in place of what the options say of planning; may be null.
 void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const OrchestrateOptions* planning = nullptr) {
     const CompileOptions& c = o.compile;
     const GroupingOptions& how = planning != nullptr ? static_cast<const GroupingOptions&>(*planning) : c;
     const bool gpu = planning != nullptr ? planning->scheduling.target.gpu.has_value() : c.gpu.has_value();
     const Precision precision = planning != nullptr ? planning->scheduling.precision : c.precision;
-    const bool rewrites = o.rewrite.has_value(), layouts = lays_out(how, gpu, precision);
+    const bool rewrites = o.rewrite.has_value();
     const bool bytes = !gpu && (planning != nullptr ? planning->scheduling.target : target_of(c)).byte_dots();
     const bool select = how.fuse && how.orchestrator == Orchestrator::Optimal;
     const auto each = [&s](const auto& f) { return [&s, f] { s.unit->each(f); }; };
@@ -362,11 +333,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"fold_constants", "expressions of constants are computed"}, [&] { s.program = fold_constants(s.program); });
     pass({"common_subexpressions", "equal expressions become one"},
          [&] { s.program = eliminate_dead_code(merge_common_subexpressions(std::move(s.program))); });
-    pass({"check_limits", "inputs, outputs and constants must fit in memory", true, true}, [&] {
-        check_limits(s.program);
-        s.reference = o.reference ? reference_of(s) : without_contents(s.program);
-        s.lowered = o.strict ? read_by_guards(s.program) : s.program;  // contents of constants are shared
-    });
+    pass({"check_limits", "inputs, outputs and constants must fit in memory", true, true}, [&] { keep_lowered(s, o); });
     pass({"append_in_place", "outputs that extend inputs share their memory (--kv-cache)", c.kv_cache && !gpu},
          [&] { append_in_place(s); });
 
@@ -387,8 +354,12 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          [&] { guard_winograd(s, o); });
 
     // Tensor expressions to kernels.
+    pass({"compare_layouts", "ordinary cores of a GPU get layouts if the plan costs less with them",
+          compares_layouts(c) && planning == nullptr},
+         [&] { s.lays_out = layouts_pay(s.program, c); });
     pass({"isolate_bodies", "bodies of loops and branches become programs of their own", true, true},
          [&] { isolate_bodies(s, o, planning); });
+    const bool layouts = s.planning.layouts && !how.without.layouts_first;
     pass({"fuse_operators", "expressions of one operator are fused first (--no-fission)",
           how.fuse && how.without.no_fission},
          each([](Unit& u) { fuse_operators(u); }));
@@ -622,7 +593,7 @@ std::shared_ptr<const CompiledModel> compile_program(Program program, const Comp
     s.program = std::move(program);
     PipelineOptions o;
     o.compile = options;
-    Passes pass({}, options.skip, s.subject(), {"isolate_bodies", {}});
+    Passes pass({}, options.skip, s.subject(), {"compare_layouts", {}});
     run_pipeline(s, o, pass);
     return finished(std::move(s.out), pass.times());
 }

@@ -11,6 +11,7 @@
 
 #include "base/option_error.h"
 #include "base/temporary_folder_test.h"
+#include "compile/precision_choice.h"
 #include "compile/unit.h"
 #include "model/plan_program.h"
 #include "ops/rule_test.h"
@@ -209,12 +210,48 @@ TEST(Pipeline, HasItsOptionsForGpusAsForCpus) {
                 const auto runs = [&](const char* name) { return std::ranges::count(passes, name) == 1; };
                 EXPECT_TRUE(runs("rewrite"));
                 EXPECT_EQ(runs("narrow_operands"), narrow);
-                EXPECT_EQ(runs("choose_layouts"), precision != Precision::F32);
+                EXPECT_TRUE(precision == Precision::F32 || runs("choose_layouts"));
+                EXPECT_EQ(runs("compare_layouts"), precision == Precision::F32);
                 EXPECT_EQ(runs("select"), how == Orchestrator::Optimal);
                 EXPECT_EQ(c.model->plan().optimal != nullptr, how == Orchestrator::Optimal);
                 // The scores are large; bf16 has three bits less than f16.
                 EXPECT_LE(error_by_tiles(c), precision == Precision::BF16 ? 0.24 : narrow ? 3e-2 : 1e-4);
             }
+}
+
+/// Two convolutions with 3 x 3 windows of `channels` channels, of images of `rows` x `columns`.
+Model two_convolutions(int64_t channels, int64_t rows, int64_t columns) {
+    return model(
+        graph({{"x", DType::F32, {1, channels, rows, columns}}},
+              {node("Conv", {"x", "v"}, {"c"}, {{"pads", test::ints({1, 1, 1, 1})}}), node("Relu", {"c"}, {"r"}),
+               node("Conv", {"r", "w"}, {"y"}, {{"pads", test::ints({1, 1, 1, 1})}})},
+              {"y"}, {{"v", values({channels, channels, 3, 3})}, {"w", values({channels, channels, 3, 3})}}));
+}
+
+TEST(Pipeline, GivesOrdinaryCoresOfAGpuLayoutsThatLowerTheEstimate) {
+    // Rows of 5 pixels are few for a block of threads, 64 channels side by side are not. Rows of 30 pixels are as good.
+    for (const bool narrow : {true, false}) {
+        SCOPED_TRACE(narrow ? "5 columns" : "30 columns");
+        const auto compiled = [&](bool layouts) {
+            PipelineOptions o;
+            o.passes.verify_each = true;
+            o.compile.gpu = h200();
+            o.compile.precision = Precision::F32;
+            o.compile.layouts = layouts;
+            return compile_model(two_convolutions(64, 40, narrow ? 5 : 30), o);
+        };
+        const Compilation chosen = compiled(true), row_major = compiled(false);
+        const std::vector<std::string> passes = ran(chosen);
+        EXPECT_EQ(std::ranges::count(passes, "compare_layouts"), 1);
+        EXPECT_EQ(std::ranges::count(passes, "apply_layouts"), narrow ? 1 : 0);
+        EXPECT_EQ(std::ranges::count(ran(row_major), "compare_layouts"), 0);
+        const double seconds = estimated_seconds(chosen.model->plan()),
+                     before = estimated_seconds(row_major.model->plan());
+        EXPECT_TRUE(narrow ? seconds < before : seconds == before) << seconds << " " << before;
+        if (narrow) {
+            EXPECT_LE(error_by_tiles(chosen), 1e-3);
+        }
+    }
 }
 
 TEST(Pipeline, SelectsKernelsOfACpuInF32) {

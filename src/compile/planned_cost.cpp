@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "compile/pipeline.h"
+#include "compile/precision_choice.h"
+#include "cost/residual.h"
 #include "model/compiled_model.h"
 #include "orchestrate/kernel_group.h"
 #include "orchestrate/options.h"
@@ -23,6 +25,50 @@ Program prepared(const Program& program, FoldOptions folding, Residence constant
 }
 
 }  // namespace
+
+OrchestrateOptions evaluation_options(CompileOptions options) {
+    if (options.measure || searches(options.scheduler)) options.scheduler = SchedulerKind::Auto;
+    options.measure = options.keep_refusals = false;
+    options.joint.reset();
+    OrchestrateOptions o = orchestrate_options(options);
+    o.scheduling.estimates = true;
+    return o;
+}
+
+bool evaluated_as_planned(const CompileOptions& options) {
+    const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
+    return !options.measure && !options.joint && !profiles && !searches(options.scheduler) &&
+           orchestrate_options(options).scheduling.estimates;
+}
+
+RewriteSearch rewrite_search(const PipelineOptions& options, const Program& program) {
+    RewriteSearch search = *options.rewrite;
+    // The tiles of Winograd's transforms lose too much in fewer bits; matrix instructions outrun them.
+    const bool bf16 = options.compile.precision == Precision::BF16 && target_of(options.compile).bf16_products();
+    if (options.compile.numerics == Numerics::Strict || options.compile.gpu || bf16) search.rules.winograd = false;
+    if (search.evaluator) return search;
+    const OrchestrateOptions evaluation = evaluation_options(options.compile);
+    search.margin = margin(search.margin, evaluation.scheduling.residual.get());
+    const Residence constants = constants_at(program, target_of(options.compile));
+    search.evaluator = planned_cost(evaluation, search.rules.folding, constants);
+    search.evaluator_key = planned_cost_text(evaluation) + fmt::format(" constants {}", static_cast<int>(constants));
+    search.kept = evaluation.kept;
+    return search;
+}
+
+bool layouts_pay(const Program& program, const CompileOptions& options) {
+    OrchestrateOptions how = evaluation_options(options);
+    how.orchestrator = Orchestrator::Greedy;
+    how.schedules = schedules_of(how);
+    how.skip.emplace_back("annotate");  // of no consequence to the estimate
+    const Program shapes = prepared(program, {}, constants_at(program, target_of(options)));
+    const auto seconds = [&](bool layouts) {
+        how.layouts = layouts;
+        KernelSet kernels;
+        return estimated_seconds(plan_program(shapes, kernels, how));
+    };
+    return seconds(true) < seconds(false);
+}
 
 RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding, Residence constants) {
     options.orchestrator = Orchestrator::Greedy;

@@ -1,15 +1,30 @@
 #pragma once
-// The estimated cost of a program under greedy orchestration: it evaluates rewrites.
+// The estimated cost of a program under greedy orchestration: it evaluates rewrites, and layouts on a GPU's ordinary
+// cores.
 
 #include <memory>
 #include <string>
 
+#include "compile/options.h"
 #include "orchestrate/options.h"
 #include "orchestrate/schedules.h"
 #include "program/rewrite/search.h"
 #include "program/transform/fold.h"
 
 namespace tilewright {
+
+struct PipelineOptions;
+
+/// How kernels are scheduled while programs are evaluated: as in the plan, except that nothing is measured and
+/// everything is estimated.
+OrchestrateOptions evaluation_options(CompileOptions options);
+/// Whether kernels that are scheduled to evaluate rewrites are those of the plan.
+bool evaluated_as_planned(const CompileOptions& options);
+/// The search for rewrites of this program (PipelineOptions::rewrite, which must be set), with an evaluator.
+RewriteSearch rewrite_search(const PipelineOptions& options, const Program& program);
+/// Whether the greedy plan with layouts, conversions at its ends included, has a lower estimate than the row-major one.
+/// Bodies of control flow count once.
+bool layouts_pay(const Program& program, const CompileOptions& options);
 
 /// Returns an evaluator of the seconds of each primitive: its share of the greedily orchestrated kernels (fused, laid
 /// out, scheduled, launched), in proportion to its operations. Primitives that `folding` computes at compile time cost

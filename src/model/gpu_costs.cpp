@@ -72,9 +72,10 @@ class GpuCosts::Memory {
 
 /// What is to be measured for one kernel.
 struct GpuCosts::Request {
-    bool libraries = false;  ///< their kernels for the same stages as well
-    bool remembered = true;  ///< nothing has been run
-    double library = -1;     ///< seconds of the fastest of them; negative: there is none
+    bool libraries = false;      ///< their kernels for the same stages as well
+    std::vector<bool> constant;  ///< inputs, of which parts are computed once
+    bool remembered = true;      ///< nothing has been run
+    double library = -1;         ///< seconds of the fastest of them; negative: there is none
 
     struct New {
         size_t schedule;
@@ -112,11 +113,12 @@ std::vector<double> GpuCosts::measure_schedules(const std::vector<TileProgram>& 
     return estimates;
 }
 
-std::optional<MeasuredKernel> GpuCosts::measure(const TileProgram& kernel, const std::vector<bool>&) const {
+std::optional<MeasuredKernel> GpuCosts::measure(const TileProgram& kernel, const std::vector<bool>& weights) const {
     if (!has_known_sizes(kernel.stages)) return std::nullopt;
     MeasuredKernel out;
     Request request;
     request.libraries = true;
+    request.constant = weights;
     out.seconds = run({kernel}, request)[0];
     out.remembered = request.remembered;
     if (request.library >= 0 && (out.seconds < 0 || request.library < out.seconds)) out.seconds = request.library;
@@ -143,7 +145,8 @@ void GpuCosts::find_known(const std::vector<TileProgram>& schedules, Request& re
     const auto silent = [](const std::string&, const std::string&) {};
     request.candidates = library_candidates(stages, precision_, libraries_, silent);
     if (!libraries_.libraries.empty())
-        request.parts = library_parts(stages, target_, precision_, cuda::library_refusal, request.generated);
+        request.parts =
+            library_parts(stages, target_, precision_, cuda::library_refusal, request.generated, request.constant);
     if (request.parts) request.of_parts = part_candidates(*request.parts, {}, precision_, libraries_, silent);
     std::string names, code;
     const auto add = [&](const std::string& name) { names += fmt::format("{}{}", names.empty() ? "" : "; ", name); };
@@ -151,6 +154,7 @@ void GpuCosts::find_known(const std::vector<TileProgram>& schedules, Request& re
     if (request.of_parts) {
         for (const auto& all : *request.of_parts)
             for (const GpuLibraryCandidate& c : all) add("part " + c.name);
+        if (request.parts->kernels_once() > 0) add(fmt::format("{} parts once", request.parts->kernels_once()));
         for (const TileProgram& t : request.generated.kernels()) {
             request.generated_texts.push_back(cuda::alone(cuda::generate(t, *target_.gpu, "kernel")));
             code += request.generated_texts.back().text;
@@ -194,13 +198,11 @@ void GpuCosts::measure_new(const Program& stages, Request& request) const {
     GpuTrial trial(gpu_, stages);
     const auto time = libraries_.time ? libraries_.time : median_seconds;
     const auto reference = trial.launch(gpu_.load(code[0], texts[0]), texts[0]);
-    const auto measured = [&](const GpuTrial::Work& work, bool library,
-                              const LibraryKernel* kernel) -> std::pair<Verdict, double> {
+    const auto measured = [&](const auto& launch, const auto& difference) -> std::pair<Verdict, double> {
         try {
-            const double apart = library ? trial.difference(reference, work, kernel, precision_)
-                                         : trial.difference(reference, work, precision_);
-            if (!(apart <= 1)) return {Verdict::wrong, -1};
-            return {Verdict::measured, time(trial.stream, work)};
+            const GpuTrial::OfLibrary work = launch();
+            if (!(difference(work.whole) <= 1)) return {Verdict::wrong, -1};
+            return {Verdict::measured, time(trial.stream, work.again)};
         } catch (const RuntimeError&) {  // it fails, or has no room
             trial.finish();
             return {Verdict::failed, -1};
@@ -209,17 +211,20 @@ void GpuCosts::measure_new(const Program& stages, Request& request) const {
     for (size_t k = 0; k < request.schedules.size(); ++k) {
         const Request::New& n = request.schedules[k];
         if (memory_->find(n.key)) continue;  // two of one text
-        const auto [verdict, seconds] = measured(trial.launch(gpu_.load(code[k + 1], n.text), n.text), false, nullptr);
+        const auto work = trial.launch(gpu_.load(code[k + 1], n.text), n.text);
+        const auto [verdict, seconds] = measured(
+            [&] {
+                return GpuTrial::OfLibrary{work, work};
+            },
+            [&](const auto& run) { return trial.difference(reference, run, precision_); });
         memory_->keep(n.key, verdict, seconds);
     }
     if (!request.asks_libraries()) return;
     Verdict all = Verdict::measured;
     const auto of_library = [&](const cuda::LibraryPlan& plan, const LibraryKernel* kernel) -> std::optional<double> {
-        const auto run = [&] {
-            trial.reserve(plan.workspace_bytes());
-            plan.run(trial.stream, trial.tensors, trial.workspace.get());
-        };
-        const auto [verdict, seconds] = measured(run, true, kernel);
+        const auto [verdict, seconds] =
+            measured([&] { return trial.launch(plan); },
+                     [&](const auto& run) { return trial.difference(reference, run, kernel, precision_); });
         if (verdict == Verdict::failed) all = verdict;
         if (seconds < 0) return std::nullopt;
         if (request.library < 0 || seconds < request.library) request.library = seconds;

@@ -56,6 +56,7 @@ GpuModel::GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& 
         if (weights_.emplace(t->data(), weight_bytes_).second) weight_bytes_ += room_of(*t);
     block_ = gpu_.allocate(static_cast<size_t>(weight_bytes_), "the model's weights");
     for (const Tensor* t : found) gpu_.to_device(weight(t->data()), t->data(), t->bytes());
+    prepare(model_->plan());
 }
 
 void GpuModel::add_weights(const Plan& plan, std::vector<const Tensor*>& found) const {
@@ -72,6 +73,47 @@ void GpuModel::add_weights(const Plan& plan, std::vector<const Tensor*>& found) 
 void* GpuModel::weight(const void* host) const {
     const auto it = weights_.find(host);
     return it == weights_.end() ? nullptr : static_cast<std::byte*>(block_.get()) + it->second;
+}
+
+GpuModel::Prepared GpuModel::key_of(const Plan& plan, const KernelCall& call) {
+    Prepared out{call.kernel, {}};
+    for (const ValueId v : call.tensors) {
+        const auto it = plan.program.constants.find(v);
+        out.second.push_back(it == plan.program.constants.end() ? nullptr : it->second.data());
+    }
+    return out;
+}
+
+void* GpuModel::prepared(const Plan& plan, const KernelCall& call) const {
+    const auto it = prepared_.find(key_of(plan, call));
+    return it == prepared_.end() ? nullptr : it->second.get();
+}
+
+void GpuModel::prepare(const Plan& plan) {
+    for (const Step& step : plan.steps) {
+        for (const auto& body : step.bodies) prepare(*body);
+        const auto* call = std::get_if<KernelCall>(&step.what);
+        if (call == nullptr || prepared_.count(key_of(plan, *call)) != 0) continue;
+        if (const cuda::LibraryPlan* library = offers_.preparing(call->kernel)) prepare(plan, *call, *library);
+    }
+}
+
+void GpuModel::prepare(const Plan& plan, const KernelCall& call, const cuda::LibraryPlan& library) {
+    const Prepared key = key_of(plan, call);
+    std::vector<void*> tensors;
+    for (const void* host : key.second) tensors.push_back(host == nullptr ? nullptr : weight(host));
+    try {
+        const auto memory = gpu_.allocate(static_cast<size_t>(library.prepared_bytes()), "prepared weights");
+        const auto workspace = gpu_.allocate(static_cast<size_t>(std::max<int64_t>(1, library.workspace_bytes())),
+                                             "what prepares weights");
+        tensors.push_back(memory.get());
+        const cuda::Gpu::Stream stream = gpu_.stream();
+        library.prepare(stream, tensors, workspace.get());
+        stream.synchronize();
+        prepared_.emplace(key, memory);
+        weight_bytes_ += library.prepared_bytes();
+    } catch (const RuntimeError&) {  // NOLINT(bugprone-empty-catch): the generated kernel runs
+    }
 }
 
 void GpuMemory::reserve(int64_t device_bytes, int64_t pinned_bytes) {

@@ -42,10 +42,20 @@ class GpuModel {
     const std::vector<std::string>& library_notes() const { return offers_.notes(); }
     /// Where a constant lies on the device, by where it lies on the host; null where no kernel reads it.
     void* weight(const void* host) const;
+    /// What the library plans of the call's kernel have made of its constants (LibraryPlan::prepare); null: they make
+    /// nothing, or there was no memory for it.
+    void* prepared(const Plan& plan, const KernelCall& call) const;
+    /// With what has been made of them.
     int64_t weight_bytes() const { return weight_bytes_; }
 
   private:
+    /// A kernel, and the constants among its tensors.
+    using Prepared = std::pair<size_t, std::vector<const void*>>;
+
     void add_weights(const Plan& plan, std::vector<const Tensor*>& found) const;
+    static Prepared key_of(const Plan& plan, const KernelCall& call);
+    void prepare(const Plan& plan);
+    void prepare(const Plan& plan, const KernelCall& call, const cuda::LibraryPlan& library);
 
     std::shared_ptr<const CompiledModel> model_;
     cuda::Gpu gpu_;
@@ -53,6 +63,7 @@ class GpuModel {
     GpuOffers offers_;
     std::shared_ptr<void> block_;
     std::map<const void*, int64_t> weights_;  ///< offset in the block
+    std::map<Prepared, std::shared_ptr<void>> prepared_;
     int64_t weight_bytes_ = 0;
 };
 

@@ -101,15 +101,14 @@ class GpuOffers::Comparison {
     std::optional<double> measured(const std::string& name, const cuda::LibraryPlan& plan, const LibraryKernel* form,
                                    const Way& way) {
         try {
-            trial_->reserve(plan.workspace_bytes());
-            const auto run = [&] { plan.run(trial_->stream, trial_->tensors, trial_->workspace.get()); };
-            const double difference = trial_->difference(reference_, run, form, precision_);
+            const GpuTrial::OfLibrary run = trial_->launch(plan);
+            const double difference = trial_->difference(reference_, run.whole, form, precision_);
             if (difference > 1) {
                 note(name, fmt::format("its results are others ({:.3g} times what rounding explains)", difference));
                 all_.of_[k_].wrong.insert(way.key());
                 return std::nullopt;
             }
-            const double seconds = time_(trial_->stream, run);
+            const double seconds = time_(trial_->stream, run.again);
             note(name, fmt::format("{:.4g} ms, the best else {:.4g} ms", seconds * 1e3, least_ * 1e3));
             return seconds;
         } catch (const RuntimeError& e) {  // it fails, or there is no room for it: others may run
@@ -185,6 +184,13 @@ std::shared_ptr<const cuda::LibraryPlan> GpuOffers::plan(size_t k, const Binding
 const std::vector<Var>& GpuOffers::names(size_t k) const {
     static const std::vector<Var> none;
     return k < of_.size() ? of_[k].names : none;
+}
+
+const cuda::LibraryPlan* GpuOffers::preparing(size_t k) const {
+    if (k < of_.size())
+        for (const AtSample& s : of_[k].samples)
+            if (s.way && s.plan->prepared_bytes() > 0) return s.plan.get();
+    return nullptr;
 }
 
 int GpuOffers::library_kernels() const {

@@ -34,6 +34,9 @@ class GpuOffers {
     std::shared_ptr<const cuda::LibraryPlan> plan(size_t k, const Bindings& sizes) const;
     /// The names on whose sizes that depends. Empty: it is the same plan for every run.
     const std::vector<Var>& names(size_t k) const;
+    /// A plan that may run in place of kernel k, and makes something of constants first (LibraryPlan::prepare): the
+    /// same for all of them. Null: none does.
+    const cuda::LibraryPlan* preparing(size_t k) const;
     /// Kernels that a library runs, or parts of them, at some sizes.
     int library_kernels() const;
     /// What each library said of each kernel that it might have: what is faster, or why it is refused.

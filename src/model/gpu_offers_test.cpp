@@ -213,6 +213,46 @@ TEST(GpuOffers, OfTransposedConvolutionsAreOneGradient) {
     EXPECT_EQ(machine.gpu().wrong, "");
 }
 
+/// The same with two constants as weights, of one kernel that is called twice: the weights of the phases are put
+/// together when the model is loaded, for each constant, and no generated kernel runs in a session.
+TEST(GpuOffers, PutConstantWeightsTogetherOnce) {
+    const std::string convolution =
+        "[$n, 8, 8, 10] = [$n, 8, 4, 2, 5, 2] -> [i0, i1, 2*i2 + i3, 2*i4 + i5] sum(i6 < 6, i7 < 2, i8 < 2) "
+        "mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = x[i0, i2 + i3 + i7 - 1, i4 + i5 + i8 - 1, i6] when "
+        "i2 + i3 + i7 - 1 >= 0 and -i2 - i3 - i7 + 4 >= 0 and i4 + i5 + i8 - 1 >= 0 and -i4 - i5 - i8 + 5 >= 0 else "
+        "0, ";
+    Program program = parse_program(
+        "program p {\n  input x: f32[$n, 4, 5, 6]\n  input b: f32[8]\n  input v: f32[2, 2, 8, 6, 2, 2]\n"
+        "  input w: f32[2, 2, 8, 6, 2, 2]\n  y: f32" +
+        convolution + "@1 = v[i3, i5, i1, i6, i7, i8], @2 = b[i1]\n  z: f32" + convolution +
+        "@1 = w[i3, i5, i1, i6, i7, i8], @2 = b[i1]\n  output y\n  output z\n}");
+    std::vector<Tensor> all = random_inputs(program, 9);
+    for (int k = 0; k < 2; ++k) {
+        program.constants.emplace(program.inputs.back(), all.back());
+        program.inputs.pop_back();
+        all.pop_back();
+    }
+    Machine machine(program, 1 << 24, true, {{"n", parse_dim_range("1..8:1,4")}});
+    {
+        const auto model = machine.load_with_library(0.5);
+        EXPECT_EQ(model->model()->stats().kernels, 1);
+        EXPECT_EQ(model->library_kernels(), 1);
+        EXPECT_THAT(model->library_notes(),
+                    Contains(HasSubstr("at n = 4, cuDNN, engine 1, and 0 generated kernels: 500 ms")));
+        EXPECT_EQ(model->weight_bytes(), 4 * 2 * 2 * 8 * 6 * 2 * 2 * 4) << "each constant, and what is made of it";
+        Session one(model), other(model);
+        machine.gpu().launches = 0;
+        for (uint64_t seed = 1; seed < 5; ++seed) {
+            const std::vector<Tensor> inputs = random_inputs(program, seed), expected = interpret(program, inputs);
+            for (int k = 0; k < 3; ++k) EXPECT_LE(largest_difference(expected, one.run(inputs)), 1e-4) << seed;
+            EXPECT_LE(largest_difference(expected, other.run(inputs)), 1e-4) << seed;
+        }
+        EXPECT_EQ(machine.gpu().launches, 0);
+    }
+    EXPECT_EQ(machine.gpu().wrong, "");
+    EXPECT_EQ(machine.gpu().used, 0u);
+}
+
 TEST(GpuOffers, AgreeWithTheInterpreterOnRandomProgramsOfDynamicSizes) {
     int libraries = 0;
     for (uint64_t seed = 500; seed < 600; ++seed) {

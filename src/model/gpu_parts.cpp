@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/numbers.h"
 #include "program/transform/substitute.h"
 #include "runtime/arena.h"
 
@@ -34,19 +35,33 @@ class PartsPlan : public cuda::LibraryPlan {
                 part.library = libraries.at(library++);
                 part.own_bytes = part.library->workspace_bytes();
             }
+            part.once = p.once;
             parts_.push_back(std::move(part));
         }
         place(parts, sizes);
     }
 
     int64_t workspace_bytes() const override { return bytes_; }
-
+    int64_t prepared_bytes() const override { return prepared_bytes_; }
+    void prepare(const cuda::Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const override {
+        launch(true, stream, tensors, workspace);
+    }
     void run(const cuda::Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const override {
+        launch(false, stream, tensors, workspace);
+    }
+
+  private:
+    void launch(bool once, const cuda::Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const {
         const auto at = [&](int64_t offset) { return static_cast<std::byte*>(workspace) + offset; };
+        const auto pointer = [&](size_t t) -> void* {
+            if (t < given_) return tensors[t];
+            const Between& b = between_.at(t - given_);
+            return b.once ? static_cast<std::byte*>(tensors.at(given_)) + b.offset : at(b.offset);
+        };
         for (const Part& part : parts_) {
+            if (part.once != once) continue;
             std::vector<void*> pointers;
-            for (const size_t t : part.tensors)
-                pointers.push_back(t < tensors.size() ? tensors[t] : at(between_.at(t - tensors.size())));
+            for (const size_t t : part.tensors) pointers.push_back(pointer(t));
             if (part.library) {
                 part.library->run(stream, pointers, at(part.own));
                 continue;
@@ -60,7 +75,6 @@ class PartsPlan : public cuda::LibraryPlan {
         }
     }
 
-  private:
     struct Part {
         std::vector<size_t> tensors;
         std::shared_ptr<const cuda::LibraryPlan> library;  ///< null: generated
@@ -68,14 +82,28 @@ class PartsPlan : public cuda::LibraryPlan {
         std::vector<long long> names;  ///< its arguments behind pointers
         int64_t blocks = 1;
         int64_t own = 0, own_bytes = 0;  ///< its workspace
+        bool once = false;
+    };
+    struct Between {
+        int64_t offset = 0;
+        bool once = false;  ///< in the prepared memory, in place of the workspace
     };
 
     /// Places what lies between parts, and their workspaces.
     void place(const LibraryParts& parts, const Bindings& sizes) {
+        given_ = parts.given;
+        between_.resize(parts.between.size());
+        for (const Part& p : parts_)
+            for (const size_t t : p.tensors)
+                if (p.once && t >= given_) between_[t - given_].once = true;
         std::vector<BufferLife> lives;
-        for (const Value& v : parts.between) {
-            const Shape shape = evaluate(v.shape, sizes);
-            lives.push_back({element_count(shape) * static_cast<int64_t>(byte_size(v.dtype)), -1, -1});
+        for (size_t b = 0; b < parts.between.size(); ++b) {
+            const Value& v = parts.between[b];
+            const auto bytes = static_cast<int64_t>(byte_size(v.dtype)) * element_count(evaluate(v.shape, sizes));
+            lives.push_back({between_[b].once ? 0 : bytes, -1, -1});
+            if (!between_[b].once) continue;
+            between_[b].offset = prepared_bytes_;
+            prepared_bytes_ += ceil_of(std::max<int64_t>(1, bytes), cuda::kTensorAlignment) * cuda::kTensorAlignment;
         }
         for (size_t p = 0; p < parts_.size(); ++p) {
             const auto step = static_cast<int64_t>(p);
@@ -89,14 +117,16 @@ class PartsPlan : public cuda::LibraryPlan {
         for (size_t p = 0; p < parts_.size(); ++p)
             lives.push_back({parts_[p].own_bytes, static_cast<int64_t>(p), static_cast<int64_t>(p)});
         const MemoryPlan plan = plan_memory(lives, cuda::kTensorAlignment);
-        between_.assign(plan.offsets.begin(), plan.offsets.begin() + static_cast<std::ptrdiff_t>(parts.between.size()));
+        for (size_t b = 0; b < between_.size(); ++b)
+            if (!between_[b].once) between_[b].offset = plan.offsets[b];
         for (size_t p = 0; p < parts_.size(); ++p) parts_[p].own = plan.offsets[parts.between.size() + p];
         bytes_ = plan.total;
     }
 
     std::vector<Part> parts_;
-    std::vector<int64_t> between_;  ///< offsets in the workspace
-    int64_t bytes_ = 0;
+    size_t given_ = 0;  ///< tensors of the kernel
+    std::vector<Between> between_;
+    int64_t bytes_ = 0, prepared_bytes_ = 0;
 };
 
 }  // namespace
@@ -125,7 +155,7 @@ std::optional<GpuChosenParts> fastest_parts(
     const LibraryParts& parts, const Bindings& sizes, const GpuPartCandidates& candidates,
     const GeneratedKernels& generated,
     const std::function<std::optional<double>(const GpuChosenParts& made)>& seconds) {
-    const size_t others = parts.parts.size() - parts.library_kernels();
+    const size_t others = parts.parts.size() - parts.library_kernels() - parts.kernels_once();
     std::vector<size_t> chosen(candidates.size(), 0);
     std::optional<GpuChosenParts> best;
     std::set<std::vector<size_t>> tried;

@@ -175,6 +175,8 @@ class GpuKernelRun : public OpaqueOp {
             const auto step = static_cast<int64_t>(c);
             const std::vector<Var>& sized = model_.offers().names(calls_[c]->kernel);
             launch.library = library_of(calls_[c]->kernel, chosen);
+            if (launch.library && launch.library->prepared_bytes() > 0 && model_.prepared(plan_, *calls_[c]) == nullptr)
+                launch.library = nullptr;
             launch.generated = launch.library == nullptr || !sized.empty();
             buffers.push_back({std::max(launch.library ? launch.library->workspace_bytes() : 0,
                                         launch.generated ? text.scratch_bytes * launch.blocks : 0),
@@ -213,6 +215,8 @@ class GpuKernelRun : public OpaqueOp {
             launch.tensors.clear();
             for (const ValueId v : calls_[c]->tensors) launch.tensors.push_back(address(p, v));
             launch.pointers = launch.tensors;
+            if (launch.library && launch.library->prepared_bytes() > 0)
+                launch.tensors.push_back(model_.prepared(plan_, *calls_[c]));
             if (!launch.generated) continue;
             if (text_of(*calls_[c]).scratch_bytes > 0) launch.pointers.push_back(memory_.device() + p.scratch[c]);
             if (text_of(*calls_[c]).counters)

@@ -135,11 +135,23 @@ GpuTrial::Work GpuTrial::launch(const cuda::Gpu::Kernel& kernel, const cuda::Ker
     };
 }
 
-void GpuTrial::reserve(int64_t bytes) {
-    if (workspace && bytes <= workspace_bytes) return;
-    workspace.reset();  // first: there may not be room for both
-    workspace = gpu.allocate(static_cast<size_t>(bytes), "the workspace of a kernel that is measured");
-    workspace_bytes = bytes;
+GpuTrial::OfLibrary GpuTrial::launch(const cuda::LibraryPlan& plan) {
+    reserve(workspace, plan.workspace_bytes());
+    if (plan.prepared_bytes() > 0) reserve(prepared, plan.prepared_bytes());
+    const auto run = [this, &plan](bool prepares) {
+        std::vector<void*> all = tensors;
+        if (plan.prepared_bytes() > 0) all.push_back(prepared.memory.get());
+        if (prepares) plan.prepare(stream, all, workspace.memory.get());
+        plan.run(stream, all, workspace.memory.get());
+    };
+    return {[run] { run(true); }, [run] { run(false); }};
+}
+
+void GpuTrial::reserve(Room& room, int64_t bytes) const {
+    if (room.memory && bytes <= room.bytes) return;
+    room.memory.reset();  // first: there may not be room for both
+    room.memory = gpu.allocate(static_cast<size_t>(bytes), "the workspace of a kernel that is measured");
+    room.bytes = bytes;
 }
 
 void GpuTrial::finish() const noexcept {

@@ -56,8 +56,12 @@ struct GpuTrial {
     /// Enqueues a generated kernel, whose stages are these for `sizes` of its names. Valid as long as the trial and the
     /// text.
     Work launch(const cuda::Gpu::Kernel& kernel, const cuda::KernelText& text, const Bindings& sizes = {});
-    /// At least so much for a library's kernel. Throws RuntimeError where there is not enough.
-    void reserve(int64_t bytes);
+    /// Enqueues a library's kernel: `whole` prepares what it makes of constants first, `again` has it from there. Valid
+    /// as long as the trial and the plan. Throws RuntimeError where there is not enough memory.
+    struct OfLibrary {
+        Work whole, again;
+    };
+    OfLibrary launch(const cuda::LibraryPlan& plan);
     /// Waits for what a failure has left under way: it must not outlive its memory.
     void finish() const noexcept;
 
@@ -71,9 +75,13 @@ struct GpuTrial {
     const Program& stages;
     cuda::Gpu::Stream stream;
     std::vector<void*> tensors;
-    std::shared_ptr<void> workspace;
 
   private:
+    struct Room {
+        std::shared_ptr<void> memory;
+        int64_t bytes = 0;
+    };
+    void reserve(Room& room, int64_t bytes) const;
     void* allocate(int64_t bytes);
     void put(const Tensor& t);
     /// The difference with another tensor as input i.
@@ -82,7 +90,7 @@ struct GpuTrial {
 
     std::vector<Tensor> inputs, nothing;
     std::vector<std::shared_ptr<void>> memory;
-    int64_t workspace_bytes = 0;
+    Room workspace, prepared;
 };
 
 }  // namespace tilewright

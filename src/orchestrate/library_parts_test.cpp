@@ -17,6 +17,7 @@
 namespace tilewright {
 namespace {
 
+using testing::ElementsAre;
 using testing::SizeIs;
 
 Target gpu_target(const GpuTarget& gpu) {
@@ -137,6 +138,40 @@ TEST(LibraryParts, AreSumsAndKernelsBetweenThem) {
     // Equal parts of kernels are one kernel.
     parts_of(kAttention, Precision::TF32, kernels);
     EXPECT_THAT(kernels.kernels(), SizeIs(2));
+}
+
+TEST(LibraryParts, ReadConstantsOnce) {
+    const auto parts = [](const std::string& name, const std::vector<bool>& constant) {
+        for (const test::CutCase& c : test::cut_cases())
+            if (c.name == name) {
+                KernelSet kernels;
+                return library_parts(parse_program(c.text), gpu_target(a100()), c.precision, cuda::library_refusal,
+                                     kernels, constant)
+                    .value();
+            }
+        throw std::out_of_range(name);
+    };
+    const auto once = [](const LibraryParts& all) {
+        std::vector<bool> out;
+        for (const LibraryParts::Part& p : all.parts) out.push_back(p.once);
+        return out;
+    };
+    // The weights of all phases, then the sum with its bias.
+    const std::string phases = "a transposed convolution, phase by phase";
+    EXPECT_THAT(once(parts(phases, {false, true, true})), ElementsAre(true, false));
+    EXPECT_THAT(once(parts(phases, {false, false, true})), ElementsAre(false, false));
+    EXPECT_THAT(once(parts(phases, {})), ElementsAre(false, false));
+    EXPECT_EQ(parts(phases, {false, true, true}).kernels_once(), 1u);
+    // Of an operand that is rounded and one that is widened, each a copy: of constants, once. All are never once: sums
+    // are a library's, and what follows them depends on what the library gives.
+    const std::string rounded = "an operand of f32 beside one of f16, which is rounded",
+                      widened = "or the other is widened";
+    EXPECT_THAT(once(parts(rounded, {true, false})), ElementsAre(true, false));
+    EXPECT_THAT(once(parts(rounded, {false, true})), ElementsAre(false, false));
+    EXPECT_THAT(once(parts(widened, {false, true})), ElementsAre(true, false, false));
+    EXPECT_THAT(once(parts(widened, {true, true})), ElementsAre(true, false, false));
+    // An operand of any number of rows is another one for each.
+    EXPECT_THAT(once(parts("a sum over any number of rows, of 16 bits", {true, true})), ElementsAre(false, false));
 }
 
 TEST(LibraryParts, AreNoneWhereALibraryHasTheWholeKernel) {

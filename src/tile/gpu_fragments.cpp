@@ -82,9 +82,10 @@ std::optional<StagePoints::Fragments> StagePoints::fragments(uint32_t slot, size
     const Access& a = e_.accesses[slot];
     if (!place.shared || !takes_stored(place.storage) || place.unfinished) return std::nullopt;
     if (!a.valid.empty() && !place.checked) return std::nullopt;
-    // Two words, of both halves of 16 rows; two or four of a column.
+    // Two words, of both halves of 16 rows; one, two or four of a column.
+    if (is_left && words() % 2 != 0) return std::nullopt;
     Fragments out;
-    out.brings = is_left || words() % 4 != 0 ? 2 : 4;
+    out.brings = is_left ? 2 : std::min<int64_t>(4, words() & -words());
     out.f = vars_.add("f", {Expr(0), Expr(is_left ? part_.registers[across] / 2 - 1 : part_.registers[across] - 1)});
     out.g = vars_.add("g", {Expr(0), Expr(words() / out.brings - 1)});
     const Expr inside = vars_.add("inside", {Expr(0), Expr(7)});  // a row of eight
@@ -97,7 +98,7 @@ std::optional<StagePoints::Fragments> StagePoints::fragments(uint32_t slot, size
             across_at = fragment + (turned ? mod(floor_div(lane_, 8), 2) * 8 + inside : mod(lane_, 16));
             sum_at = sum + floor_div(lane_, 16) * 8 + (turned ? mod(lane_, 8) : inside);
         } else {
-            const Expr eights = out.brings == 4 ? floor_div(lane_, 8) : mod(floor_div(lane_, 8), 2);
+            const Expr eights = mod(floor_div(lane_, 8), out.brings);
             across_at = fragment + (turned ? inside : mod(lane_, 8));
             sum_at = sum + eights * 8 + (turned ? mod(lane_, 8) : inside);
         }

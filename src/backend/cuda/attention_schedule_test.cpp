@@ -327,17 +327,35 @@ TEST(AttentionSchedule, OfDynamicSizesReadsNoOtherExampleBehindTheEndOfASum) {
     expect_right({c});
 }
 
-TEST(AttentionSchedule, TakesHeadsOfNoWholeNumberOfInstructionsOnWarps) {
+TEST(AttentionSchedule, TakesHeadsOfNoWholeNumberOfInstructions) {
     std::vector<LockstepCase> cases;
     for (const Precision precision : {Precision::F16, Precision::TF32}) {
+        const bool narrow = precision == Precision::F16;
         Program p = chain::attention(2, 64, 64, 26, 26);
-        if (precision == Precision::F16) p = stored(std::move(p), DType::F16);
+        if (narrow) p = stored(std::move(p), DType::F16);
         auto t = chain_schedule(p, precision);
         ASSERT_TRUE(t);
+        // Half of 26 in eights is 16: two blocks of columns, and two steps of the scores' sum.
         EXPECT_THAT(print(*t),
-                    AllOf(HasSubstr(fmt::format("matrix {} [", to_string(precision))), Not(HasSubstr("group"))));
+                    HasSubstr(narrow ? "matrix f16 [" : "matrix tf32 group [x1 x6 x2] registers [x1=64 x6=16"));
         cases.push_back(sixteenths(fmt::format("26 wide in {}", to_string(precision)), std::move(*t), 4e-3));
     }
+    expect_right(cases);
+}
+
+TEST(AttentionSchedule, SumsAllKeysWhereTheyAreAnOddNumberOfEights) {
+    // An instruction in f16 sums 16 keys, and has eight columns: the columns of the scores are seven, three, thirteen
+    // times eight, which are no whole sums of the second product.
+    std::vector<LockstepCase> cases;
+    for (const int64_t keys : {int64_t{49}, int64_t{24}, int64_t{104}})
+        for (const DType type : {DType::F16, DType::BF16}) {
+            auto t = chain_schedule(stored(chain::attention(2, 49, keys, 32, 32), type),
+                                    type == DType::F16 ? Precision::F16 : Precision::BF16);
+            ASSERT_TRUE(t);
+            EXPECT_THAT(print(*t), HasSubstr("matrix " + std::string(to_string(type)))) << keys;
+            cases.push_back(sixteenths(fmt::format("{} keys in {}", keys, to_string(type)), std::move(*t),
+                                       type == DType::F16 ? 4e-3 : 3e-2));
+        }
     expect_right(cases);
 }
 

@@ -309,6 +309,29 @@ TEST(GpuSchedule, TakesInstructionsOfFourWarpsForLongChainsOfHalves) {
     EXPECT_THAT(tree(chain_of_halves("f32", 16, 4096, 4096, 128, 128, true), h200()), Not(HasSubstr("group")));
 }
 
+TEST(GpuSchedule, GivesHalfOfTheColumnsToABlockWhereThatIsNoPowerOfTwo) {
+    // S6: 16 heads of 256 rows are 64 blocks of 64 rows for 132 multiprocessors; two blocks of 64 columns would compute
+    // 128 for 80.
+    const auto schedule = [](const Program& stages) {
+        Scheduling scheduling;
+        scheduling.kind = SchedulerKind::Mcfuser;
+        scheduling.target.gpu = h200();
+        scheduling.precision = Precision::TF32;
+        return make_chain_schedule(stages, scheduling);
+    };
+    const auto t = schedule(chain_of_halves("f32", 16, 256, 256, 80, 80, true));
+    ASSERT_TRUE(t);
+    EXPECT_THAT(print(*t), AllOf(HasSubstr("parallel x6 by 40"), HasSubstr("matrix tf32 group [x1 x6 x2] registers")));
+    // The same of one head is executed.
+    TileProgram one = *t;
+    const Program head = chain_of_halves("f32", 1, 64, 256, 80, 80, true);
+    one.stages = head;
+    one.axes[0].extent = 1;
+    one.axes[1].extent = 64;
+    ASSERT_THAT(verify(one), testing::IsEmpty());
+    expect_right({{"one head", one, {random_inputs(head, 11)}, 4e-3}});
+}
+
 TEST(GpuSchedule, KeepsScoresOfFloatQueriesThatLieAlongTheRowsInRegisters) {
     // Threads have pairs of rows then (left_along_rows), in the second product as well.
     const std::string text = changed(print(chain_of_halves("f32", 1, 128, 256, 64, 64, true)),

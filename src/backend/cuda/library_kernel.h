@@ -15,7 +15,13 @@ class LibraryPlan {
     virtual ~LibraryPlan() = default;
     /// Of memory that it takes besides its tensors.
     virtual int64_t workspace_bytes() const = 0;
-    /// Enqueues it on the stream. `tensors`: addresses, in the order of the kernel. From any thread.
+    /// Of memory for what it makes of the constants among its tensors: the same in every run, and at all sizes.
+    virtual int64_t prepared_bytes() const { return 0; }
+    /// Enqueues what fills that memory. Arguments: as of run().
+    virtual void prepare(const Gpu::Stream& /*stream*/, const std::vector<void*>& /*tensors*/,
+                         void* /*workspace*/) const {}
+    /// Enqueues it on the stream. `tensors`: addresses, in the order of the kernel; then, if prepared_bytes() > 0, that
+    /// of the memory that prepare() has filled. From any thread.
     virtual void run(const Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const = 0;
 };
 

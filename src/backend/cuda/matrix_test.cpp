@@ -564,6 +564,9 @@ TEST(CudaMatrixText, OfAttentionsComputesWhatTheySay) {
     add(matrix_attention("bf16", "bf16", 1, 40, 48, 16, 24, 32, 32, 2), 3e-2);
     add(matrix_attention("tf32", "f32", 1, 21, 37, 20, 12, 16, 16, 1), 4e-3);
     add(matrix_attention("f16", "f32", 1, 16, 70, 9, 40, 16, 32, 3), 4e-3);
+    // Steps of three eights and of one: instructions of the second product sum 16.
+    add(matrix_attention("f16", "f16", 1, 40, 72, 32, 32, 32, 24, 2), 4e-3);
+    add(matrix_attention("bf16", "f32", 1, 16, 13, 16, 8, 16, 8, 1), 3e-2);
     // Through shared memory.
     add(parse_tile_program(
             changed(print(matrix_attention("f16", "f16", 1, 40, 96, 32, 32, 32, 32, 2)), "n=32 k=32]", "n=16 k=32]")),
@@ -583,6 +586,18 @@ TEST(CudaGroupText, KeepsAttentionInRegisters) {
     EXPECT_THAT(text.text, AllOf(HasSubstr("tw::reduce_in_warp<tw::Max, 4>"), HasSubstr("tw::expect_bytes"),
                                  HasSubstr("tw::wait_arrival"), Not(HasSubstr("copy_async"))));
     for (const char* in_memory : {"s_c", "s_p", "s_r", "s_s", "s_e"}) EXPECT_THAT(text.text, Not(HasSubstr(in_memory)));
+}
+
+TEST(CudaGroupText, RefusesHalfOfAnInstructionsSumInRegisters) {
+    const std::string text = print(matrix_attention("f16", "f16", 1, 64, 96, 32, 32, 64, 16, 2, true));
+    const TileProgram p = parse_tile_program(changed(
+        changed(changed(text, "for n by 16", "for n by 24"), "n=16 k=32]", "n=24 k=32]"), "h=32 n=16]", "h=32 n=32]"));
+    try {
+        generate(p, h200());
+        ADD_FAILURE() << "24 keys are one and a half instructions";
+    } catch (const RuntimeError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("its left operand in registers is no whole number of instructions"));
+    }
 }
 
 TEST(CudaGroupText, OfAttentionsComputesWhatTheySay) {

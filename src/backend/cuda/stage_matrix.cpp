@@ -91,7 +91,7 @@ StageValues::Operand StageValues::operand(ScalarId factor, size_t across, bool i
     const std::string word = v_.fresh("word");
     w_->add("TW_UNROLL");
     w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", word, words()));
-    const std::string to = fmt::format("{}{}[{}]", out.words, coordinates(others), word);
+    const std::string to = out.words + coordinates(others) + at_word(word);
     const bool as_stored = vector && takes_stored(stored);
     const auto number = [&](const std::string& at) { return as_stored ? at : vector ? from_storage(stored, at) : at; };
     const auto at_sum = [&](const std::string& sum) {
@@ -112,6 +112,8 @@ StageValues::Operand StageValues::operand(ScalarId factor, size_t across, bool i
     return out;
 }
 
+std::string StageValues::at_word(const std::string& index) const { return words() == 1 ? "" : "[" + index + "]"; }
+
 /// Each thread points at a row of eight halves.
 void StageValues::load_fragments(uint32_t slot, size_t across, bool is_left, const Fragments& l, const Operand& to) {
     const Place& place = job_.accesses[slot];
@@ -130,7 +132,7 @@ void StageValues::load_fragments(uint32_t slot, size_t across, bool is_left, con
             s += axis != across ? fmt::format("[{}]", v_.name(coordinate_[axis]))
                  : is_left      ? fmt::format("[2 * {} + {}]", v_.name(l.f), k % 2)
                                 : fmt::format("[{}]", v_.name(l.f));
-        targets.push_back(s + fmt::format("[{} * {} + {}]", l.brings, v_.name(l.g), is_left ? k / 2 : k));
+        targets.push_back(s + at_word(fmt::format("{} * {} + {}", l.brings, v_.name(l.g), is_left ? k / 2 : k)));
     }
     w_->line("tw::load_matrices{}({}, {} + {});", l.turned ? "_turned" : "", join(targets), place.object,
              address(place, l.offset));
@@ -221,6 +223,7 @@ void StageValues::multiply_group() {
                              v_.text(p.sum_begin), v_.text(length)));
     std::optional<Operand> words;
     if (!in_place) {
+        if (this->words() % 2 != 0) refuse_group("its left operand in registers is no whole number of instructions");
         words = operand(p.left, u.rows, true, tile_begin_[u.rows], p.sum_begin);
         mask_ = result_mask_;
         w_->add("tw::begin_products();");
@@ -266,12 +269,13 @@ void StageValues::instructions(const Operand& left, const Operand& right) {
     const Mask others = result_mask_ & ~(Mask{1} << u.rows) & ~(Mask{1} << u.columns);
     open_loops(others);
     const std::string i = v_.fresh("i"), j = v_.fresh("j"), k = v_.fresh("k");
-    for (const auto& [name, count] : {std::pair(i, part_.registers[u.rows] / 2),
-                                      std::pair(j, part_.registers[u.columns] / 2), std::pair(k, words() / 2)}) {
+    const auto open_loop = [&](const std::string& name, int64_t count) {
         w_->add("TW_UNROLL");
         w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", name, count));
-    }
-    std::vector<std::string> arguments;
+    };
+    open_loop(i, part_.registers[u.rows] / 2);
+    open_loop(j, part_.registers[u.columns] / 2);
+    std::vector<std::string> sums;
     for (int n = 0; n < 4; ++n) {  // as an instruction's results go: two columns, then eight rows below
         std::string s = acc_;
         for (const size_t a : part_.array_axes())
@@ -279,18 +283,33 @@ void StageValues::instructions(const Operand& left, const Operand& right) {
                 s += a == u.rows      ? fmt::format("[2 * {} + {}]", i, n / 2)
                      : a == u.columns ? fmt::format("[2 * {} + {}]", j, n % 2)
                                       : fmt::format("[{}]", v_.name(coordinate_[a]));
-        arguments.push_back(s);
+        sums.push_back(s);
     }
-    const auto word = [&](const Operand& o, size_t across, const std::string& fragment, int at) {
+    const auto word = [&](const Operand& o, size_t across, const std::string& fragment, const std::string& at) {
         std::string s = o.words;
         for (const size_t a : o.axes)
             s += a == across ? "[" + fragment + "]" : fmt::format("[{}]", v_.name(coordinate_[a]));
-        arguments.push_back(s + fmt::format("[2 * {} + {}]", k, at));
+        return s + at_word(at);
     };
-    for (int n = 0; n < 4; ++n) word(left, u.rows, fmt::format("2 * {} + {}", i, n % 2), n / 2);
-    for (int n = 0; n < 2; ++n) word(right, u.columns, j, n);
-    w_->line("tw::multiply_{}({});", to_string(u.type), join(arguments));
-    for (int n = 0; n < 3; ++n) w_->close();
+    // Of the words first and second along the sum. Without a second, its products are of zeros.
+    const auto instruction = [&](const std::string& first, const std::string& second) {
+        std::vector<std::string> arguments = sums;
+        for (int n = 0; n < 4; ++n) {
+            const std::string& at = n < 2 ? first : second;
+            arguments.push_back(at.empty() ? "0u" : word(left, u.rows, fmt::format("2 * {} + {}", i, n % 2), at));
+        }
+        for (const std::string& at : {first, second})
+            arguments.push_back(at.empty() ? "0u" : word(right, u.columns, j, at));
+        w_->line("tw::multiply_{}({});", to_string(u.type), join(arguments));
+    };
+    if (words() > 1) {
+        open_loop(k, words() / 2);
+        instruction(fmt::format("2 * {} + 0", k), fmt::format("2 * {} + 1", k));
+        w_->close();
+    }
+    // A left operand in registers may have an odd number of eights along the sum.
+    if (words() % 2 != 0) instruction(std::to_string(words() - 1), "");
+    for (int n = 0; n < 2; ++n) w_->close();
     close_loops(others);
 }
 

@@ -123,6 +123,8 @@ class StageValues : public gpu::StagePoints {
     std::string matrix_text(ScalarId factor, const Cores& c);
     /// The compiler moves no work on the sums across this.
     void settle();
+    /// The subscript of a word in the arrays that operand() declares.
+    std::string at_word(const std::string& index) const;
     void load_fragments(uint32_t slot, size_t across, bool is_left, const Fragments& f, const Operand& to);
     void instructions(const Operand& left, const Operand& right);
 

@@ -8,6 +8,7 @@
 #include "backend/cuda/library_offer.h"
 #include "base/clock.h"
 #include "compile/limits.h"
+#include "compile/planned_cost.h"
 #include "cost/estimate.h"
 #include "cost/gpu_estimate.h"
 #include "driver/run_times.h"
@@ -446,8 +447,9 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
             add_cost(models.back()->plan(), models.back()->kernels(), target, sizes, r.plans.back());
         } else {
             KernelSet kernels;
-            add_cost(plan_program(c.rewritten, kernels, orchestrate_options(other)), kernels.kernels(), target, sizes,
-                     r.plans.back());
+            OrchestrateOptions how = orchestrate_options(other);
+            if (compares_layouts(other)) how.layouts = layouts_pay(c.rewritten, other);
+            add_cost(plan_program(c.rewritten, kernels, how), kernels.kernels(), target, sizes, r.plans.back());
         }
     }
     if (options.seconds > 0) {

@@ -55,6 +55,8 @@ class Search {
         for (size_t i = 0; i < c.tiled.size(); ++i) {
             for (const int64_t n : ways.also)
                 if (c.open[c.tiled[i]] || n < c.extents[c.tiled[i]]) space_.sizes[i].push_back(n);
+            if (ways.halves != 0 && !c.open[c.tiled[i]])
+                space_.sizes[i].push_back((c.extents[c.tiled[i]] / 2 + ways.halves - 1) / ways.halves * ways.halves);
             tidy(space_.sizes[i]);
         }
     }

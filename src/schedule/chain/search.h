@@ -52,6 +52,7 @@ struct Ways {
     int64_t row_unit = 0;  ///< tile sizes of rows include small multiples of it; 0: only the sizes of rule 3
     /// Further tile sizes of every axis, whether they divide it or not.
     std::vector<int64_t> also;
+    int64_t halves = 0;  ///< and half of every axis, rounded up to a multiple of this; 0: not so
     /// Threads that share the blocks. Sizes include multiples of row_unit that divide rows evenly among them.
     int threads = 1;
     /// Nothing: the candidate is illegal. Called by several threads.

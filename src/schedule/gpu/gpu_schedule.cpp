@@ -507,7 +507,10 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const Targe
     const GpuChainBytes bytes_of(c);
     ways.bytes = [&](const chain::Candidate& k) { return bytes_of(k); };
     // Whole instructions of warpgroups, also where they reach beyond an axis.
-    if (target.gpu->capability() == 90) ways.also = {kGroupRows, 2 * kGroupRows};
+    if (target.gpu->capability() == 90) {
+        ways.also = {kGroupRows, 2 * kGroupRows};
+        ways.halves = kMatrixColumns;
+    }
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
         auto tree = chain::realise(c, k, target);
         if (!tree) return std::nullopt;

@@ -333,6 +333,13 @@ TW_MULTIPLY(multiply_bf16, "m16n8k16.row.col.f32.bf16.bf16")
                      : "=r"(a), "=r"(b)                                                                             \
                      : "r"(at)                                                                                      \
                      : "memory");                                                                                   \
+    }                                                                                                               \
+    TW_DEVICE void name(unsigned& a, const unsigned short* row) {                                                   \
+        const auto at = static_cast<unsigned>(__cvta_generic_to_shared(row));                                       \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x1" how ".shared.b16 {%0}, [%1];"                                  \
+                     : "=r"(a)                                                                                      \
+                     : "r"(at)                                                                                      \
+                     : "memory");                                                                                   \
     }
 TW_LOAD_MATRICES(load_matrices, "")
 TW_LOAD_MATRICES(load_matrices_turned, ".trans")

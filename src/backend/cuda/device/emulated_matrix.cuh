@@ -181,6 +181,11 @@ TW_MULTIPLY(multiply_bf16, bf16_product)
     void name(unsigned& a, unsigned& b, const Pointer<T>& row, int line = __builtin_LINE()) {                     \
         unsigned* const words[2] = {&a, &b};                                                                      \
         machine::load_matrices(words, 2, row, turned, line);                                                      \
+    }                                                                                                             \
+    template <class T>                                                                                            \
+    void name(unsigned& a, const Pointer<T>& row, int line = __builtin_LINE()) {                                  \
+        unsigned* const words[1] = {&a};                                                                          \
+        machine::load_matrices(words, 1, row, turned, line);                                                      \
     }
 TW_LOAD_MATRICES(load_matrices, false)
 TW_LOAD_MATRICES(load_matrices_turned, true)

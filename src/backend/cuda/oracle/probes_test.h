@@ -210,7 +210,7 @@ inline std::vector<Probe> warp_probes() {
                                         "    for (int i = 0; i < 4; ++i) tw::put(y, 4 * t + i, c[i]);\n",
                                         name, words(0, 4), words(1, 2))));
     }
-    for (const int count : {2, 4})
+    for (const int count : {1, 2, 4})
         for (const bool turned : {false, true})
             out.push_back(
                 probe(fmt::format("load_{}_{}", count, turned ? "turned" : "straight"),
@@ -219,8 +219,11 @@ inline std::vector<Probe> warp_probes() {
                                   "    for (int i = t; i < 512; i += 32) tw::put(s, i, x0[i]);\n    tw::barrier();\n"
                                   "    u32 w[4];\n    tw::load_matrices{}({}, s + (t * 13 % 32 * 16 + t % 2 * 8));\n"
                                   "    for (int i = 0; i < {}; ++i) tw::put(y, {} * t + i, w[i]);\n",
-                                  turned ? "_turned" : "", count == 2 ? "w[0], w[1]" : "w[0], w[1], w[2], w[3]", count,
-                                  count)));
+                                  turned ? "_turned" : "",
+                                  count == 1   ? "w[0]"
+                                  : count == 2 ? "w[0], w[1]"
+                                               : "w[0], w[1], w[2], w[3]",
+                                  count, count)));
     return out;
 }
 
