@@ -9,6 +9,6 @@ namespace tilewright {
 /// the release of LLVM. Changes of schedulers do not count: their choices are stored under their own name and options.
 ///
 /// Records of other versions stay in the database and are not found; `tilewright db prune` removes them.
-inline constexpr int kGeneratorVersion = 18;
+inline constexpr int kGeneratorVersion = 19;
 
 }  // namespace tilewright
