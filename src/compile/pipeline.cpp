@@ -37,14 +37,12 @@
 #include "orchestrate/slices.h"
 #include "orchestrate/window_runs.h"
 #include "program/rewrite/guards.h"
-#include "program/transform/byte_tables.h"
 #include "program/transform/canonical.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
 #include "program/transform/index_masks.h"
 #include "program/transform/integer_products.h"
-#include "program/transform/merge_scales.h"
 #include "program/transform/quantised_weights.h"
 #include "program/transform/widen_storage.h"
 
@@ -398,7 +396,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"fuse", "elementwise expressions join reductions before them, and their readers", how.fuse},
          each([](Unit& u) { u.grouped.program = fuse_greedily(u.grouped.program, u.limits); }));
     pass({"merge_scales", "scales between sums and quantisations become one, functions of a byte tables", how.fuse},
-         each([](Unit& u) { u.grouped.program = merge_scales(tabulate_bytes(std::move(u.grouped.program))); }));
+         each([](Unit& u) { merge_scales(u); }));
     pass({"window_runs", "windows of few channels become contiguous for sums of bytes", bytes},
          each([](Unit& u) { gather_window_runs(u); }));
     pass({"choose_precision", "products stay in f32 for their error or time (--max-error, --precision auto)",

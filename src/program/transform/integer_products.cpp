@@ -248,7 +248,8 @@ class Rewriter {
         if (!c || !c->reads_two() || (c->type != DType::F32 && c->type != DType::I32)) return false;
         if (!e->epilogue.empty() || !e->output_index.empty() || p_.values[q.outputs[0]].dtype != c->type) return false;
         const ContractionAxes all = axes(*e, *c);
-        if (keep_weights_of_one_row(q, *c, all) || sum_floats_of_bytes(q, *c, all)) return true;
+        if (keep_weights_of_one_row(q, *c, all) || sum_row_in_blocks(q, *c, all) || sum_floats_of_bytes(q, *c, all))
+            return true;
         // Sums without reuse along rows and columns (depthwise convolutions) do not run on dot products.
         if (all.rows.empty() || all.columns.empty() || !all.one_sided.empty()) return false;
         auto first = factor(*e, *c->factors[0].slot), second = factor(*e, *c->factors[1].slot);
@@ -261,19 +262,98 @@ class Rewriter {
         return true;
     }
 
+    /// The constant factor, bytes without a zero point, of a product with one row of the other factor.
+    std::optional<Quantised> weights_of_one_row(const TensorExpr& e, const Contraction& c,
+                                                const ContractionAxes& all) const {
+        const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
+        if (!all.batch.empty() || !all.one_sided.empty()) return std::nullopt;
+        const std::vector<size_t>& rows = first ? all.columns : all.rows;
+        if (std::any_of(rows.begin(), rows.end(), [&](size_t a) { return !e.extents[a].is_constant(1); }))
+            return std::nullopt;
+        auto weights = factor(e, *c.factors[first ? 0 : 1].slot);
+        if (!weights || !is_constant(*weights) || !weights->zero.is_zero() || !fixed_along_sum(e, *weights) ||
+            !weights->q.valid.empty())
+            return std::nullopt;
+        return weights;
+    }
+
+    /// A product of integers that reads every weight once. Its sum is computed in floats in blocks that they represent
+    /// exactly, of up to 512 products of a 9-bit number and a byte:
+    ///     y[n] = sum(k < 1280) i32(x[k]) * i32(w[k,n])
+    ///  -> f[k] = f32(i32(x[k])),  r[n,b] = sum(k < 320) f[320 * b + k] * f32(w[320 * b + k,n]),  y[n] = sum(b)
+    ///  i32(r[n,b])
+    bool sum_row_in_blocks(const Primitive& q, const Contraction& c, const ContractionAxes& all) {
+        constexpr int64_t kLongest = (int64_t{1} << 24) / (255 * kHalf);
+        const TensorExpr& e = *q.expr();
+        if (c.type != DType::I32) return false;
+        const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
+        const auto weights = weights_of_one_row(e, c, all);
+        const Access& data = e.accesses[*c.factors[first ? 1 : 0].slot];
+        const auto bytes = weights ? factor(e, *c.factors[first ? 1 : 0].slot) : std::nullopt;
+        const auto count = terms(e);
+        if (!bytes || !count || !data.valid.empty() || p_.values[weights->q.value].dtype != DType::I8) return false;
+        int64_t blocks = (*count + kLongest - 1) / kLongest;
+        while (*count % blocks != 0) ++blocks;
+        std::vector<Expr> renamed;  // of the axes: the one that is summed becomes block and position
+        for (size_t a = 0; a < e.extents.size(); ++a)
+            renamed.push_back(a < e.spatial                 ? axis(a)
+                              : e.extents[a].is_constant(1) ? Expr(0)
+                              : e.extents[a].is_constant(*count)
+                                  ? axis(e.spatial) * (*count / blocks) + axis(e.spatial + 1)
+                                  : Expr());
+        const auto split = std::count_if(e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial), e.extents.end(),
+                                         [](const Expr& n) { return !n.is_constant(1); });
+        if (split > 1 || *count / blocks < 16) return false;
+        ++report_.products;
+        Access floats = data;
+        floats.value = as_floats(q, data.value);
+        TensorExpr product = sum_over(e, {std::move(floats), weights->q});
+        ScalarBody& b = product.body;
+        b.set_root(
+            b.binary(ScalarOp::Mul, b.access(0, DType::F32), b.cast(DType::F32, b.access(1, stored(weights->q)))));
+        if (blocks == 1) {
+            scale_sum(q, std::move(product), {}, {}, {});
+            return true;
+        }
+        product.extents = spatial_shape(e);
+        product.extents.emplace_back(blocks);
+        const std::vector<Expr> shape = product.extents;
+        product.extents.emplace_back(*count / blocks);
+        product.spatial = shape.size();
+        for (Access& a : product.accesses)
+            for (Expr& i : a.index) i = substitute_axes(i, renamed);
+        Access part{add(q, "of_bytes", DType::F32, shape, std::move(product)), {}, {}, 0};
+        for (size_t d = 0; d < shape.size(); ++d) part.index.push_back(axis(d));
+        TensorExpr sum = sum_over(e, {std::move(part)});
+        sum.extents = shape;
+        sum.body.set_root(sum.body.cast(DType::I32, sum.body.access(0, DType::F32)));
+        Primitive last = q;
+        last.kind = std::move(sum);
+        all_.push_back(std::move(last));
+        return true;
+    }
+
+    /// A value of 32-bit integers as floats.
+    ValueId as_floats(const Primitive& q, ValueId v) {
+        TensorExpr e;
+        e.extents = p_.values[v].shape;
+        e.spatial = e.extents.size();
+        e.accesses = {{v, {}, {}, 0}};
+        for (size_t d = 0; d < e.spatial; ++d) e.accesses[0].index.push_back(axis(d));
+        e.body.set_root(e.body.cast(DType::F32, e.body.access(0, p_.values[v].dtype)));
+        const std::vector<Expr> shape = e.extents;
+        return add(q, "floats", DType::F32, shape, std::move(e));
+    }
+
     /// A product that reads every weight once takes the time of reading them: they stay bytes, and the other factor
     /// stays as it is.
     ///     y[n] = sum(k) x[k] * ((w[k,n] - 0) * s[n])   ->   r[n] = sum(k) x[k] * f32(w[k,n]),  y[n] = r[n] * s[n]
     bool keep_weights_of_one_row(const Primitive& q, const Contraction& c, const ContractionAxes& all) {
         const TensorExpr& e = *q.expr();
         const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
-        if (c.type != DType::F32 || !all.batch.empty() || !all.one_sided.empty()) return false;
-        const std::vector<size_t>& rows = first ? all.columns : all.rows;
-        if (std::any_of(rows.begin(), rows.end(), [&](size_t a) { return !e.extents[a].is_constant(1); })) return false;
-        const auto weights = factor(e, *c.factors[first ? 0 : 1].slot);
-        if (!weights || !is_constant(*weights) || !weights->zero.is_zero() || !fixed_along_sum(e, *weights) ||
-            !weights->q.valid.empty())
-            return false;
+        if (c.type != DType::F32) return false;
+        const auto weights = weights_of_one_row(e, c, all);
+        if (!weights) return false;
         ++report_.products;
         TensorExpr product = sum_over(e, {e.accesses[*c.factors[first ? 1 : 0].slot], weights->q});
         ScalarBody& b = product.body;
