@@ -123,7 +123,8 @@ struct CompileOptions : GroupingOptions {
 /// GroupingOptions::bf16_terms for these options: none with Numerics::Strict, subnormal numbers or optimal
 /// orchestration.
 int bf16_terms_of(const CompileOptions& options);
-/// --precision auto: Precision::BF16 where_faster, within max_error or kAutoMaxError.
+/// --precision auto: Precision::BF16 or F16 where_faster, whichever has faster products on the target, within max_error
+/// or kAutoMaxError.
 void choose_precision_automatically(CompileOptions& options);
 /// Returns the machine to compile for: `machine` with the options' threads, instruction set and GPU. Throws ModelError
 /// for an unknown instruction set.
