@@ -9,6 +9,7 @@
 
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
+#include "program/transform/bordered.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/inline.h"
 #include "program/transform/requantised.h"
@@ -36,6 +37,8 @@ struct Quantised {
     ZeroPoint zero;
     std::optional<Access> scale;
     float factor = 1;  ///< of the scale
+    /// Where the conditions of `q` do not hold it is `zero`, which is computed: with_border() comes first.
+    bool has_border = false;
 };
 
 /// An expression over some axes of a contraction, which are renumbered.
@@ -216,10 +219,24 @@ class Rewriter {
 
     std::optional<Quantised> padded(Quantised x, const Access& read) const {
         if (read.valid.empty()) return x;
-        if (!x.q.valid.empty() || x.zero.read) return std::nullopt;
+        if (!x.q.valid.empty()) return std::nullopt;
         x.q.valid = read.valid;
         x.q.fill = static_cast<double>(x.zero.offset);
+        x.has_border = x.zero.read.has_value();
         return x;
+    }
+
+    /// Gives the tensor of such a factor the border, so that its reads have no conditions. False: it cannot have one.
+    bool with_border(const Primitive& q, Quantised& x) {
+        if (!x.has_border) return true;
+        auto made = x.zero.offset == 0 ? bordered(p_, *q.expr(), x.q, *x.zero.read) : std::nullopt;
+        if (!made) return false;
+        const std::vector<Expr> shape = made->tensor.extents;
+        const DType t = stored(x.q);
+        x.q = std::move(made->read);
+        x.q.value = add(q, "bordered", t, shape, std::move(made->tensor));
+        x.has_border = false;
+        return true;
     }
 
     /// Whether all of them are the same at every point of the sum.
@@ -256,6 +273,7 @@ class Rewriter {
         if (!first || !second || !fixed_along_sum(*e, *first) || !fixed_along_sum(*e, *second)) return false;
         const auto count = terms(*e);
         if (!count || (c->type == DType::F32 && *count * kLargest > INT32_MAX)) return false;
+        if (!with_border(q, *first) || !with_border(q, *second)) return false;
         ++report_.products;
         of_both_types(q, *first, *second);
         emit(q, *first, *second, *count);
@@ -373,14 +391,14 @@ class Rewriter {
         const bool depthwise = !all.batch.empty() && (first ? all.rows : all.columns).empty() &&
                                !(first ? all.columns : all.rows).empty() && all.one_sided.empty();
         if (!depthwise) return false;
-        const auto data = factor(e, *c.factors[first ? 1 : 0].slot),
-                   weights = factor(e, *c.factors[first ? 0 : 1].slot);
-        if (!data || !weights || is_constant(*data) || !is_constant(*weights) || data->zero.read ||
-            weights->zero.read || !weights->q.valid.empty() || !fixed_along_sum(e, *data) ||
-            !fixed_along_sum(e, *weights))
+        auto data = factor(e, *c.factors[first ? 1 : 0].slot);
+        const auto weights = factor(e, *c.factors[first ? 0 : 1].slot);
+        if (!data || !weights || is_constant(*data) || !is_constant(*weights) ||
+            (data->zero.read && index_moves(*data->zero.read)) || weights->zero.read || !weights->q.valid.empty() ||
+            !fixed_along_sum(e, *data) || !fixed_along_sum(e, *weights))
             return false;
         const auto count = terms(e);
-        if (!count || *count * kLargest >= (int64_t{1} << 24)) return false;
+        if (!count || *count * kLargest >= (int64_t{1} << 24) || !with_border(q, *data)) return false;
         ++report_.products;
         const std::vector<Expr> shape = p_.values[weights->q.value].shape;
         TensorExpr floats;
@@ -401,14 +419,18 @@ class Rewriter {
             r.reduce(e);
             TensorExpr& sum = r.expr();
             const ScalarId term = sum.body.access(r.read(v), DType::F32);
-            sum.body.set_root(sum.body.binary(ScalarOp::Mul, term,
-                                              sum.body.constant(DType::F32, static_cast<double>(data->zero.offset))));
+            const double zero = data->zero.read ? 1 : static_cast<double>(data->zero.offset);
+            sum.body.set_root(sum.body.binary(ScalarOp::Mul, term, sum.body.constant(DType::F32, zero)));
             std::vector<Expr> rows = spatial_shape(sum);
             correction =
                 Access{add(q, "sums_of_weights", DType::F32, std::move(rows), std::move(sum)), r.index(), {}, 0};
         }
         scale_sum(q, std::move(product), correction, *data, *weights);
         return true;
+    }
+
+    static bool index_moves(const Access& a) {
+        return !std::all_of(a.index.begin(), a.index.end(), [](Expr i) { return i.is_constant(); });
     }
 
     static std::vector<Expr> spatial_shape(const TensorExpr& e) {
@@ -437,7 +459,13 @@ class Rewriter {
         ScalarId total = end.body.access(0, DType::F32);
         if (correction) {
             end.accesses.push_back(*correction);
-            total = end.body.binary(ScalarOp::Sub, total, end.body.access(1, DType::F32));
+            ScalarId part = end.body.access(1, DType::F32);
+            if (first.zero.read) {  // computed: the correction is a sum of weights
+                end.accesses.push_back(*first.zero.read);
+                part = end.body.binary(ScalarOp::Mul, part,
+                                       end.body.cast(DType::F32, end.body.access(2, stored(*first.zero.read))));
+            }
+            total = end.body.binary(ScalarOp::Sub, total, part);
         }
         const bool integers = p_.values[q.outputs[0]].dtype == DType::I32;
         end.body.set_root(integers ? end.body.cast(DType::I32, total) : times_scales(end, total, scale, first, second));

@@ -146,9 +146,11 @@ std::string padded(const std::string& zero) {
                        zero);
 }
 
-TEST(IntegerProducts, PadWithTheZeroPointIfItIsANumber) {
+TEST(IntegerProducts, PadWithTheZeroPoint) {
     EXPECT_THAT(expect(padded("10:i32"), 1, 0), HasSubstr("else 10"));
-    expect(padded("i32(@1)"), 0, 0);  // an input
+    const std::string computed = expect(padded("i32(@1)"), 1, 0);  // an input
+    EXPECT_THAT(computed, HasSubstr("select(ge("));
+    EXPECT_THAT(computed, HasSubstr("mul(i32(@0), i32(@1))"));
 }
 
 /// Quantised, dequantised, transposed and quantised again.
@@ -273,6 +275,20 @@ TEST(IntegerProducts, OfIntegerDepthwiseConvolutionsSumFloatsToo) {
 )TW",
                        1, 0),
                 HasSubstr("i32(sub(@0, @1))"));
+}
+
+TEST(IntegerProducts, OfDepthwiseConvolutionsMayHaveComputedZeroPoints) {
+    const std::string text = expect(R"TW(  input x: u8[4, 9, 9]
+  input cz: u8[]
+  input w: i8[4, 3, 3]
+  xc: i32[4, 9, 9] = [4, 9, 9] sub(i32(@0), i32(@1)) where @0 = x[i0, i1, i2], @1 = cz[]  ; xc Op
+  wc: i32[4, 3, 3] = [4, 3, 3] i32(@0) where @0 = w[i0, i1, i2]  ; wc Op
+  y: i32[4, 9, 9] = [4, 9, 9] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = xc[i0, i1 + i3 - 1, i2 + i4 - 1] when i1 + i3 - 1 >= 0 and -i1 - i3 + 9 >= 0 and i2 + i4 - 1 >= 0 and -i2 - i4 + 9 >= 0 else 0, @1 = wc[i0, i3, i4]  ; y Op
+  output y
+)TW",
+                                    1, 0);
+    EXPECT_THAT(text, HasSubstr("u8[4, 11, 11]"));
+    EXPECT_THAT(text, HasSubstr("i32(sub(@0, mul(@1, f32(@2))))"));
 }
 
 TEST(IntegerProducts, LeaveScalesAlongTheSum) {
