@@ -294,7 +294,7 @@ def open_vino(path, threads, precision="f32"):
     import openvino
     core = openvino.Core()
     config = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
-    if precision != "bf16":  # on some CPUs bfloat16 is its default
+    if precision not in ("bf16", "default"):  # on some CPUs bfloat16 is its default
         config["INFERENCE_PRECISION_HINT"] = precision
     model = core.compile_model(str(path), "CPU", config)
     request = model.create_infer_request()

@@ -258,6 +258,17 @@ def grouped_cases(d):
     yield case(1, 2, 2, [4], 4, extra=[None, None, d.floats(4)], heads=4, kv=2)
     yield case(1, 2, 2, [4], 4, rotary=8, extra=[np.array([[1, 4]], np.int64)])
     yield case(1, 1, 3, [4], 4, packed=True, rotary=8, heads=3, kv=3)
+    yield case(1, 3, 2, [5], 5, causal=0)
+    yield case(2, 3, None, [3, 2], 3, causal=0)
+
+    def of_bytes(kind, scales, **more):
+        op, attributes, inputs, outputs = case(1, 2, 3, [5], 5, extra=[None] * 3, heads=4, kv=2, **more)
+        inputs[3:5] = [d.rng.randint(-100, 101, (1, 2, 3, 8)).astype(np.int8) for _ in range(2)]
+        attributes.update(k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=8)
+        return op, attributes, inputs + [np.abs(d.floats(scales)) / 30 + np.float32(0.01) for _ in range(2)], outputs
+
+    yield of_bytes("PER_TENSOR", 1)
+    yield of_bytes("PER_CHANNEL", 16)
 
 
 FILES = {"contrib_cases.txt": [activation_cases, norm_cases, matmul_cases, weights_cases, conv_cases],

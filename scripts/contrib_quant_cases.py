@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes src/ops/contrib_quant_cases.txt: outputs of ONNX Runtime's quantised operators of com.microsoft.
+"""Writes src/ops/contrib_quant_cases.txt and contrib_quant_layer_cases.txt (convolutions, recurrences): outputs of ONNX
+Runtime's quantised operators of com.microsoft.
 
 Needs the packages numpy, onnx and onnxruntime (the file names the version). For each case a line `case OPERATOR`,
 `attr NAME KIND VALUES...`, then `input TYPE SHAPE VALUES...` (or `input none`) and `output K TYPE SHAPE VALUES...`.
 
-    python3 scripts/contrib_quant_cases.py [--cases N] [--seed N] [--output FILE]
+    python3 scripts/contrib_quant_cases.py [--cases N] [--seed N] [--folder FOLDER]
 """
 import argparse
 import pathlib
@@ -134,10 +135,50 @@ def dequantize(d):
     return "DequantizeLinear", {"axis": 1}, [x, d.scale(1e-4, 1e-3, x.shape[1:]), d.numbers(x.shape[1:], kind)]
 
 
+def conv(d):
+    last, group = int(d.rng.randint(0, 2)), int(d.rng.choice([1, 2]))
+    n, h, w = 1, int(d.rng.randint(4, 7)), int(d.rng.randint(4, 7))
+    c, m = group * int(d.rng.randint(1, 4)), group * int(d.rng.randint(1, 4))
+    each, kind = d.rng.rand() < 0.5, d.rng.choice([np.uint8, np.int8])
+    x = d.quantised((n, h, w, c) if last else (n, c, h, w))
+    zero = kind(0 if kind == np.int8 else 128)
+    weights = [d.numbers((m, c // group, 3, 3), kind), d.scale(shape=(m,) if each else ()),
+               np.full((m,), zero) if each else zero]
+    bias = [d.rng.randint(-1000, 1000, (m,)).astype(np.int32)] if d.rng.rand() < 0.5 else []
+    return "QLinearConv", {"channels_last": last, "group": group, "pads": [int(p) for p in d.rng.randint(0, 2, 4)],
+                           "strides": [int(s) for s in d.rng.randint(1, 3, 2)]}, \
+        x + weights + [d.scale(1, 3), d.zero()] + bias
+
+
+def where(d):
+    shape = d.shape(3)
+    return "QLinearWhere", {}, [d.rng.rand(*shape) < 0.5] + d.quantised(shape) + d.quantised(shape) + [d.scale(), d.zero()]
+
+
+def dynamic_lstm(d):
+    length, batch, inputs, hidden = 3, int(d.rng.randint(1, 3)), int(d.rng.randint(1, 6)), int(d.rng.randint(1, 5))
+    direction = str(d.rng.choice(["forward", "reverse", "bidirectional"]))
+    count, kind, each = 2 if direction == "bidirectional" else 1, d.rng.choice([np.uint8, np.int8]), d.rng.rand() < 0.5
+    columns = (count, 4 * hidden) if each else (count,)
+
+    def scale_and_zero():
+        zero = np.full(columns, 0 if kind == np.int8 else 120).astype(kind)
+        return [d.scale(0.002, 0.01, columns), zero]
+
+    def floats(*shape):
+        return d.rng.randn(*shape).astype(np.float32) if d.rng.rand() < 0.5 else None
+
+    return "DynamicQuantizeLSTM", {"hidden_size": hidden, "direction": direction}, \
+        [d.rng.randn(length, batch, inputs).astype(np.float32), d.numbers((count, inputs, 4 * hidden), kind),
+         d.numbers((count, hidden, 4 * hidden), kind), floats(count, 8 * hidden), None, floats(count, batch, hidden),
+         floats(count, batch, hidden), floats(count, 3 * hidden)] + scale_and_zero() + scale_and_zero()
+
+
 CASES = [binary("QLinearAdd"), binary("QLinearMul"), unary("QLinearSigmoid"),
          unary("QLinearLeakyRelu", lambda d: {"alpha": float(d.rng.choice([0.01, 0.2]))}), softmax, average_pool,
          global_average_pool, concat, dynamic_matmul, integer_to_float, gemm,
          quantize, dequantize]
+LAYERS = [conv, where, dynamic_lstm]
 
 
 def typed(name):
@@ -160,6 +201,7 @@ def run(op, attributes, inputs, outputs=("y",), domain="com.microsoft"):
                                                                   helper.make_opsetid("com.microsoft", 1)])
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # a thread of LSTM's quantises the states of its own examples
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     return session.run(None, given)
 
@@ -182,16 +224,13 @@ def attribute(name, value):
     return "attr %s %s %s" % (name, kind, value)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    folder = pathlib.Path(__file__).resolve().parent.parent / "src" / "ops"
-    parser.add_argument("--cases", type=int, default=8, help="cases per operator (8)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", default=str(folder / "contrib_quant_cases.txt"))
-    options = parser.parse_args()
+FILES = {"contrib_quant_cases.txt": CASES, "contrib_quant_layer_cases.txt": LAYERS}
+
+
+def lines_of(cases, options):
     lines = ["# What ONNX Runtime %s computes; written by scripts/contrib_quant_cases.py." % onnxruntime.__version__]
     refused = 0
-    for k, make in enumerate(CASES):
+    for k, make in enumerate(cases):
         made = seed = 0
         while made < options.cases and seed < 50 * options.cases:
             op, attributes, inputs = make(Draw(options.seed * 1000003 + k * 1009 + seed))
@@ -205,8 +244,18 @@ def main():
             lines.append("case " + op)
             lines += [attribute(*item) for item in attributes.items()]
             lines += [line("input", x) for x in inputs] + [line("output 0", y)]
-    pathlib.Path(options.output).write_text("\n".join(lines) + "\n")
-    print("%d cases, %d refused, %s" % (len(CASES) * options.cases, refused, options.output))
+    print("%d cases, %d refused" % (len(cases) * options.cases, refused))
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=8, help="cases per operator (8)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "src" / "ops")
+    options = parser.parse_args()
+    for name, cases in FILES.items():
+        (options.folder / name).write_text("\n".join(lines_of(cases, options)) + "\n")
 
 
 if __name__ == "__main__":

@@ -143,7 +143,8 @@ typedef enum tilewright_precision TILEWRIGHT_INT {
     /* bf16, where this machine has instructions for it (Intel AMX, AVX512_BF16); elsewhere as TILEWRIGHT_F32_PRODUCTS.
      * The error is about 2^-8 of the largest output for each layer. */
     TILEWRIGHT_BF16_PRODUCTS = 1,
-    /* bf16 where it is estimated to be no slower than f32, within tilewright_options.max_error; elsewhere f32. */
+    /* bf16 or f16 where it is estimated to be no slower than f32, within tilewright_options.max_error; elsewhere f32.
+     */
     TILEWRIGHT_AUTO_PRODUCTS = 2,
     /* f32 operands as sums of two bf16 numbers on Intel AMX: 16 of f32's 24 bits; elsewhere as TILEWRIGHT_F32_PRODUCTS.
      */

@@ -126,7 +126,8 @@ int bf16_terms_of(const CompileOptions& options);
 /// Whether the plan with layouts is compared with the row-major one by estimates (layouts_pay, planned_cost.h): for a
 /// GPU in f32. Layouts serve matrix instructions; ordinary cores read either.
 bool compares_layouts(const CompileOptions& options);
-/// --precision auto: Precision::BF16 where_faster, within max_error or kAutoMaxError.
+/// --precision auto: Precision::BF16 or F16 where_faster, whichever has faster products on the target, within max_error
+/// or kAutoMaxError.
 void choose_precision_automatically(CompileOptions& options);
 /// Returns the machine to compile for: `machine` with the options' threads, instruction set and GPU. Throws ModelError
 /// for an unknown instruction set.

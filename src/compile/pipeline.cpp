@@ -37,14 +37,12 @@
 #include "orchestrate/slices.h"
 #include "orchestrate/window_runs.h"
 #include "program/rewrite/guards.h"
-#include "program/transform/byte_tables.h"
 #include "program/transform/canonical.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
 #include "program/transform/index_masks.h"
 #include "program/transform/integer_products.h"
-#include "program/transform/merge_scales.h"
 #include "program/transform/quantised_weights.h"
 #include "program/transform/widen_storage.h"
 
@@ -369,7 +367,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"fuse", "elementwise expressions join reductions before them, and their readers", how.fuse},
          each([](Unit& u) { u.grouped.program = fuse_greedily(u.grouped.program, u.limits); }));
     pass({"merge_scales", "scales between sums and quantisations become one, functions of a byte tables", how.fuse},
-         each([](Unit& u) { u.grouped.program = merge_scales(tabulate_bytes(std::move(u.grouped.program))); }));
+         each([](Unit& u) { merge_scales(u); }));
     pass({"window_runs", "windows of few channels become contiguous for sums of bytes", bytes},
          each([](Unit& u) { gather_window_runs(u); }));
     pass({"choose_precision", "products stay in f32 for their error or time (--max-error, --precision auto)",
@@ -482,10 +480,6 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     complete_machine(options.compile);
     complete_precision(options.compile, model);
     if (model.external_data) options.strict = nullptr;  // its weights' files may change
-    if (is_narrow(options.compile.precision) && options.compile.orchestrator == Orchestrator::Optimal &&
-        !options.compile.gpu)
-        throw OptionError("optimal orchestration selects a CPU's kernels in f32",
-                          "choose precision f32 or greedy orchestration");
     if (options.compile.kv_cache && options.compile.gpu)
         throw OptionError("sessions on a GPU have no KV cache", "compile for a GPU without a KV cache");
     if (options.rewrite && evaluated_as_planned(options.compile)) {
@@ -528,29 +522,33 @@ Compilation compile_once(Model model, const PipelineOptions& given, double start
     return c;
 }
 
-/// Precision::BF16 where that is faster.
+/// Products of 16 bits where they are faster.
 Compilation compile_where_faster(Model model, PipelineOptions options, double start) {
     complete_machine(options.compile);
     PipelineOptions exact = options;
     exact.compile.precision = Precision::F32;
     exact.compile.where_faster = false;
+    PipelineOptions plan = exact;  // with rewrites for f32, such as Winograd's convolutions
+    plan.compile.code = plan.reference = false;
+    plan.compile.skip.emplace_back("sample_sizes");
+    std::optional<double> seconds;
     PrecisionChoice choice;
-    if (target_of(options.compile).bf16_products()) {
+    choice.available = false;
+    for (const Precision precision : faster_precisions(target_of(options.compile))) {
+        options.compile.precision = precision;
         Compilation c = compile_once(model, options, start);
-        choice = *c.precision;
-        PipelineOptions plan = exact;  // with rewrites for f32, such as Winograd's convolutions
-        plan.compile.code = plan.reference = false;
-        plan.compile.skip.emplace_back("sample_sizes");
-        choice.f32_seconds = estimated_seconds(compile_once(model, plan, start).model->plan());
-        if (choice.rounded() > 0 && choice.seconds <= choice.f32_seconds) {
-            c.precision = std::make_shared<const PrecisionChoice>(std::move(choice));
+        PrecisionChoice found = *c.precision;
+        if (!seconds) seconds = estimated_seconds(compile_once(model, plan, start).model->plan());
+        found.f32_seconds = seconds;
+        if (found.rounded() > 0 && found.seconds <= found.f32_seconds) {
+            c.precision = std::make_shared<const PrecisionChoice>(std::move(found));
             return c;
         }
-        choice.note = choice.rounded() == 0 ? "no product is left in bf16" : "f32 is estimated to be faster";
-        for (PrecisionChoice::Product& p : choice.products)
+        found.note = found.rounded() == 0 ? fmt::format("no product is left in {}", to_string(precision))
+                                          : "f32 is estimated to be faster";
+        for (PrecisionChoice::Product& p : found.products)
             if (p.reason == PrecisionReason::Rounded) p.reason = PrecisionReason::Slower;
-    } else {
-        choice.available = false;
+        if (!choice.available) choice = std::move(found);
     }
     Compilation c = compile_once(std::move(model), exact, start);
     c.precision = std::make_shared<const PrecisionChoice>(std::move(choice));
@@ -559,7 +557,7 @@ Compilation compile_where_faster(Model model, PipelineOptions options, double st
 
 Compilation compile_loaded(Model model, const PipelineOptions& options, double start) {
     const CompileOptions& c = options.compile;
-    if (c.where_faster && c.precision == Precision::BF16 && !c.gpu)
+    if (c.where_faster && is_narrow(c.precision) && !c.gpu)
         return compile_where_faster(std::move(model), options, start);
     return compile_once(std::move(model), options, start);
 }

@@ -107,6 +107,7 @@ class Chooser {
         how.f32_products = keep;
         how.skip.emplace_back("sample_sizes");
         how.keep_refusals = false;
+        how.orchestrator = Orchestrator::Greedy;  // selection takes many times as long
         how.joint.reset();
         how.run = {};
         how.scheduling.precision = precision;
@@ -174,7 +175,7 @@ class Chooser {
         o.tune = nullptr;
         o.code = true;
         o.joint.reset();
-        o.optimal.profile = Profile::None;
+        o.orchestrator = Orchestrator::Greedy;
         if (searches(o.scheduler)) o.scheduler = SchedulerKind::Auto;
         const auto model = compile_program(std::move(program), o);
         if (inputs_.empty()) {
@@ -276,11 +277,69 @@ size_t PrecisionChoice::rounded() const {
 
 bool is_narrow(Precision precision) { return precision == Precision::BF16 || precision == Precision::F16; }
 
+std::vector<Precision> faster_precisions(const Target& target) {
+    std::vector<Precision> out;
+    if (target.bf16_tiles()) out.push_back(Precision::BF16);
+    if (target.f16_products()) out.push_back(Precision::F16);
+    if (target.bf16_products() && !target.bf16_tiles()) out.push_back(Precision::BF16);
+    return out;
+}
+
 bool narrows(const CompileOptions& c, const OrchestrateOptions* planning) {
     const Precision precision = planning != nullptr ? planning->scheduling.precision : c.precision;
     const int terms = planning != nullptr ? planning->bf16_terms : bf16_terms_of(c);
     return is_narrow(precision) || terms > 0;
 }
+
+namespace {
+
+/// Selection and greedy orchestration begin with one program.
+void narrow_source_on_gpu(Unit& unit, const Scheduling& how, NarrowedOperands& narrowed) {
+    const size_t values = unit.source.values.size();
+    unit.source = tilewright::narrow_operands(std::move(unit.source), how.target, how.precision, &narrowed);
+    // As without selection, copies are not fused with what reads them: matrix instructions read what is in memory.
+    FusionLimits limits = unit.limits;
+    limits.may_share = [values, given = limits.may_share](const Primitive& a, const Primitive& b) {
+        return a.outputs[0].index() < values && b.outputs[0].index() < values && (!given || given(a, b));
+    };
+    unit.grouped.program = fuse_greedily(unit.source, limits);
+}
+
+/// Likewise on a CPU. Products are named by their results in the fused program, as choose_precision() names them; those
+/// of the source are what they are made of.
+void narrow_source(Unit& unit, const Scheduling& how, F32Products keep, NarrowedOperands& narrowed) {
+    std::map<uint32_t, std::string> fused;  // by part: the result of the fused product
+    for (const Primitive& p : unit.grouped.program.primitives)
+        if (const TensorExpr* e = p.expr(); e != nullptr && e->reducer != Reducer::None)
+            for (const uint32_t part : p.origin.parts) fused[part] = unit.grouped.program.values[p.outputs[0]].name;
+    std::map<std::string, std::string> names;  // of results in the source: in the fused program
+    for (const Primitive& p : unit.source.primitives) {
+        const TensorExpr* e = p.expr();
+        if (e == nullptr || e->reducer == Reducer::None || p.origin.parts.empty()) continue;
+        const auto at = fused.find(p.origin.parts[0]);
+        if (at == fused.end()) continue;
+        const std::string& own = unit.source.values[p.outputs[0]].name;
+        names[own] = at->second;
+        if (keep.results.count(at->second) != 0) keep.results.insert(own);
+    }
+    std::set<std::string> stored;  // results that greedy orchestration stores in the type
+    for (const NarrowedProduct& p : rounded_products(unit.grouped.program, how, keep))
+        if (p.stored) stored.insert(p.result);
+    unit.source =
+        tilewright::narrow_operands(std::move(unit.source), how.target, how.precision, &narrowed, keep, &stored);
+    for (std::vector<NarrowedProduct>* products : {&narrowed.rounded, &narrowed.kept})
+        for (NarrowedProduct& p : *products)
+            if (const auto at = names.find(p.result); at != names.end()) p.result = at->second;
+    // Products read rounded copies in memory.
+    FusionLimits limits = unit.limits;
+    limits.may_share = [given = limits.may_share](const Primitive& a, const Primitive& b) {
+        return a.source != kPrecisionSource && b.source != kPrecisionSource && (!given || given(a, b));
+    };
+    unit.grouped.program = fuse_greedily(unit.source, limits);
+    merge_scales(unit);
+}
+
+}  // namespace
 
 void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionChoice* report) {
     const Scheduling& how = planning.scheduling;
@@ -290,21 +349,13 @@ void narrow_operands(Unit& unit, const OrchestrateOptions& planning, PrecisionCh
         return;
     }
     NarrowedOperands narrowed;
-    const auto narrow = [&](Program p) {
-        return tilewright::narrow_operands(std::move(p), how.target, how.precision, &narrowed, planning.f32_products);
-    };
-    if (unit.selects) {  // selection and greedy orchestration begin with one program
-        const size_t values = unit.source.values.size();
-        unit.source = narrow(std::move(unit.source));
-        // As without selection, copies are not fused with what reads them: matrix instructions read what is in memory.
-        FusionLimits limits = unit.limits;
-        limits.may_share = [values, given = limits.may_share](const Primitive& a, const Primitive& b) {
-            return a.outputs[0].index() < values && b.outputs[0].index() < values && (!given || given(a, b));
-        };
-        unit.grouped.program = fuse_greedily(unit.source, limits);
-    } else {
-        unit.grouped.program = narrow(std::move(unit.grouped.program));
-    }
+    if (unit.selects && how.target.gpu)
+        narrow_source_on_gpu(unit, how, narrowed);
+    else if (unit.selects)
+        narrow_source(unit, how, planning.f32_products, narrowed);
+    else
+        unit.grouped.program = tilewright::narrow_operands(std::move(unit.grouped.program), how.target, how.precision,
+                                                           &narrowed, planning.f32_products);
     if (report == nullptr) return;
     report->precision = how.precision;
     report->available = how.target.gpu || has_narrow_products(how.target, how.precision);

@@ -14,7 +14,6 @@
 #include "compile/pipeline.h"
 #include "compile/precision_switches.h"
 #include "compile/random_inputs.h"
-#include "cost/host_probe.h"
 #include "cost/target_with_test.h"
 #include "model/session.h"
 #include "ops/rule_test.h"
@@ -135,10 +134,7 @@ TEST(PrecisionChoice, KeepsTheMostSensitiveProductsUntilTheErrorIsWithinItsBudge
 /// On a machine with multiply-adds of f16, which are emulated where this one has none.
 PipelineOptions in_f16() {
     PipelineOptions o = in_bf16();
-    o.compile.machine = generic_target(VectorIsa::avx2);
-    o.compile.machine->native = true;
-    o.compile.machine->features = {"avx512fp16"};
-    assume_unit_rates(*o.compile.machine);
+    o.compile.machine = test::target_with_f16();
     o.compile.precision = Precision::F16;
     return o;
 }
@@ -161,6 +157,31 @@ TEST(PrecisionChoice, OfF16HasTheOptionsOfBf16) {
     EXPECT_NEAR(*some.precision->error_of_all, all, 0.01 * all) << "with the sums in f16";
     EXPECT_LT(some.precision->rounded(), 3U);
     EXPECT_LE(error_of(some), o.compile.max_error + 1e-5);
+}
+
+TEST(PrecisionChoice, OfOptimalOrchestrationIsThatOfGreedy) {
+    for (const PipelineOptions& greedy : {in_bf16(), in_f16()}) {
+        PipelineOptions o = greedy;
+        o.compile.orchestrator = Orchestrator::Optimal;
+        const Compilation c = compile_model(three_products(), o);
+        EXPECT_EQ(c.precision->rounded(), 3U);
+        EXPECT_THAT(c.model->dump("tiles"), HasSubstr(o.compile.precision == Precision::F16 ? "matrix f16" : "matrix"));
+        const double all = error_of(c);
+        EXPECT_GT(all, 1e-5);
+        EXPECT_LT(all, 1.5 * error_of(compile_model(three_products(), greedy)));
+        o.compile.keep_f32 = {"second*", "c"};
+        const Compilation named = compile_model(three_products(), o);
+        EXPECT_EQ(named.precision->rounded(), 1U);
+        EXPECT_THAT(nodes_in_f32(*named.precision, PrecisionReason::Named),
+                    testing::UnorderedElementsAre("second2 (MatMul)", "third3 (MatMul)"));
+        o.compile.keep_f32.clear();
+        o.compile.max_error = all / 2;
+        const Compilation some = compile_model(three_products(), o);
+        EXPECT_LT(some.precision->rounded(), 3U);
+        EXPECT_LE(error_of(some), o.compile.max_error + 1e-5);
+        o.compile.keep_f32 = {"*"};
+        EXPECT_LT(error_of(compile_model(three_products(), o)), 1e-5);
+    }
 }
 
 TEST(PrecisionChoice, OfF16LeavesWinogradsConvolutionsInF32) {
@@ -230,6 +251,37 @@ TEST(PrecisionChoice, WhereFasterTakesTheTypeThatIsEstimatedToBeFaster) {
     EXPECT_THAT(nodes_in_f32(*small.precision, PrecisionReason::Slower), ElementsAre(HasSubstr("MatMul")));
     EXPECT_THAT(small.precision->note, HasSubstr("bf16"));
     EXPECT_LT(error_of(small), 1e-5);
+}
+
+TEST(PrecisionChoice, WhereFasterIsF16WhereItsProductsAreTheFasterOnes) {
+    const Model m = model(graph({{"x", DType::F32, {64, 512}}}, {node("MatMul", {"x", "w"}, {"y"})}, {"y"},
+                                {{"w", numbers({512, 512}, 0.5)}}));
+    for (const Orchestrator how : {Orchestrator::Greedy, Orchestrator::Optimal}) {
+        PipelineOptions o = in_f16();
+        o.compile.orchestrator = how;
+        choose_precision_automatically(o.compile);
+        const Compilation c = compile_model(m, o);
+        EXPECT_EQ(c.precision->precision, Precision::F16);
+        EXPECT_EQ(c.precision->rounded(), 1U) << c.precision->note;
+        EXPECT_LE(*c.precision->seconds, *c.precision->f32_seconds);
+        EXPECT_THAT(c.model->dump("tiles"), HasSubstr("matrix f16 dot"));
+        EXPECT_LE(error_of(c), kAutoMaxError);
+        o.compile.max_error = 1e-9;
+        const Compilation exact = compile_model(m, o);
+        EXPECT_EQ(exact.precision->rounded(), 0U);
+        EXPECT_THAT(exact.precision->note, HasSubstr("no product is left in f16"));
+        EXPECT_LT(error_of(exact), 1e-5);
+    }
+}
+
+TEST(PrecisionChoice, FasterPrecisionsBeginWithTileRegisters) {
+    Target t = target_with_tiles(VectorIsa::avx512);
+    EXPECT_THAT(faster_precisions(t), ElementsAre(Precision::BF16));
+    t.features.push_back("avx512fp16");
+    assume_unit_rates(t);
+    EXPECT_THAT(faster_precisions(t), ElementsAre(Precision::BF16, Precision::F16));
+    EXPECT_THAT(faster_precisions(*in_f16().compile.machine), ElementsAre(Precision::F16));
+    EXPECT_THAT(faster_precisions(generic_target(VectorIsa::avx2)), ElementsAre());
 }
 
 TEST(PrecisionChoice, WhereFasterIsF32WithoutProductsOfBf16) {

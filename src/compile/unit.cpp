@@ -15,6 +15,9 @@
 #include "orchestrate/options.h"
 #include "orchestrate/split_k.h"
 #include "program/analysis/contraction.h"
+#include "program/transform/byte_tables.h"
+#include "program/transform/merge_offsets.h"
+#include "program/transform/merge_scales.h"
 #include "program/transform/substitute.h"
 
 namespace tilewright {
@@ -102,6 +105,11 @@ void fuse_operators(Unit& unit) {
     unit.limits.may_share = [units = OperatorUnits(p)](const Primitive& a, const Primitive& b) {
         return units.may_share(a, b);
     };
+}
+
+void merge_scales(Unit& unit) {
+    Program& p = unit.grouped.program;
+    p = tilewright::merge_scales(tabulate_bytes(merge_offsets(std::move(p))));
 }
 
 void assign_layouts_first(Unit& unit, const Target& target) {

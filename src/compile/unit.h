@@ -63,6 +63,8 @@ Unit make_unit(Program program, const GroupingOptions& options, bool bodies);
 
 /// Fuses the primitives of each operator as far as possible; later passes do not split operators (operators.h).
 void fuse_operators(Unit& unit);
+/// Scales and offsets between sums and quantisations become one each, functions of a byte tables.
+void merge_scales(Unit& unit);
 /// Ablation: chooses layouts for the primitives before kernels are formed.
 void assign_layouts_first(Unit& unit, const Target& target);
 void apply_layouts(Unit& unit, const OrchestrateOptions& planning);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cost/host_probe.h"
 #include "cost/target.h"
 
 namespace tilewright::test {
@@ -31,6 +32,15 @@ inline Target target_with_tiles(VectorIsa isa = VectorIsa::avx512) {
     target.native = true;
     target.features = {"amx-bf16", "amx-tile"};
     target.tile_gflops_1.value = 16 * target.fma_gflops_1.value;
+    return target;
+}
+
+/// With multiply-adds of f16, twice as fast as those of f32.
+inline Target target_with_f16(VectorIsa isa = VectorIsa::avx2) {
+    Target target = generic_target(isa);
+    target.native = true;
+    target.features = {"avx512fp16"};
+    assume_unit_rates(target);
     return target;
 }
 

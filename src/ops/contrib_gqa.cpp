@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "ops/attention_core.h"
 #include "ops/families.h"
+#include "ops/norm.h"
+#include "ops/quantised.h"
 #include "ops/scalar_math.h"
 
 namespace tilewright {
@@ -49,17 +51,11 @@ struct GroupedInputs {
 
 /// What this lowering does not implement is refused.
 void require_implemented(NodeContext& c) {
-    for (const size_t input : {size_t{kKeyScale}, size_t{kValueScale}})
-        if (c.has(input)) c.unsupported("a quantised cache (inputs 12 and 13) is not implemented");
-    for (const std::string name : {"k_quant_type", "v_quant_type"})
-        if (c.node.attr_string(name, "NONE") != "NONE")
-            c.unsupported(fmt::format("attribute '{}' is not implemented", name));
-    if (c.has(kQueryNorm) || c.has(kKeyNorm))
-        c.unsupported("normalised queries and keys (inputs 14 and 15) are not implemented");
+    if (c.node.attr_int("kv_cache_bit_width", 8) != 8) c.unsupported("a cache of 4 bits is not implemented");
     if (c.has(kQueryLengths)) c.unsupported("query_seqlens (input 16) is not implemented");
     if (c.node.attr_int("sliding_window_cache", 0) != 0)
         c.unsupported("attribute 'sliding_window_cache' is not implemented");
-    if (c.node.attr_int("causal", 1) != 1) c.unsupported("attribute 'causal' = 0 is not implemented");
+    if (c.uses_output(3)) c.unsupported("the scores (output 3) are not implemented");
 }
 
 /// Query, key and value of the new positions: three inputs, or one with the features of all.
@@ -96,6 +92,28 @@ void read_projections(NodeContext& c, GroupedInputs& in) {
     in.q = split_heads(c, c.b.slice(c.in(kQuery), 2, 0, size * heads), heads);
     in.k = split_heads(c, c.b.slice(c.in(kQuery), 2, size * heads, size * kv), kv);
     in.v = split_heads(c, c.b.slice(c.in(kQuery), 2, size * (heads + kv), size * kv), kv);
+}
+
+/// Normalises each head's features by their root mean square: x / sqrt(mean(x * x) + epsilon) * w.
+ValueId normalised_heads(NodeContext& c, ValueId x, size_t weights, const std::string& epsilon) {
+    const Expr size = c.b.shape(x)[3];
+    const std::string misfit = fmt::format("input {} (a norm's weights) has shape {}, and [{}] is expected", weights,
+                                           to_string(c.shape(weights)), size.text());
+    c.require(c.rank(weights) == 1, misfit);
+    c.b.require_equal(c.shape(weights)[0], size, misfit);
+    const double e = static_cast<double>(c.node.attr_float(epsilon, c.node.attr_float("qk_norm_epsilon", 1e-6F)));
+    const DType t = c.b.dtype(x);
+    const ValueId real = c.b.cast(x, compute_type(t));
+    const ValueId mean = c.b.mean(c.b.binary(ScalarOp::Mul, real, real), {3}, true);
+    const ValueId y = c.b.binary(ScalarOp::Mul, real, inverse_root(c.b, mean, e));
+    return c.b.cast(c.b.binary(ScalarOp::Mul, y, c.b.cast(c.in(weights), compute_type(t))), t);
+}
+
+void normalise_new(NodeContext& c, GroupedInputs& in) {
+    c.require(c.has(kQueryNorm) == c.has(kKeyNorm), "the norms of query and key (inputs 14 and 15) belong together");
+    if (!c.has(kQueryNorm)) return;
+    in.q = normalised_heads(c, in.q, kQueryNorm, "q_norm_epsilon");
+    in.k = normalised_heads(c, in.k, kKeyNorm, "k_norm_epsilon");
 }
 
 /// max(0, seqlens_k + 1 - length)
@@ -171,6 +189,64 @@ ValueId present_cache(NodeContext& c, const GroupedInputs& in, ValueId now, size
     return c.b.emit(std::move(e), t, "present");
 }
 
+/// The scale of a cache of bytes: one number, or one for each head and feature, [kv, 1, size]. None: it has no bytes.
+std::optional<ValueId> cache_scale(NodeContext& c, const GroupedInputs& in, size_t scale, const std::string& kind) {
+    const std::string type = c.node.attr_string(kind, "NONE");
+    c.require(type == "NONE" || type == "PER_TENSOR" || type == "PER_CHANNEL",
+              fmt::format("attribute '{}' has the unknown value {}", kind, quoted_name(type)));
+    if (type == "NONE") return std::nullopt;
+    c.require(c.dtype(scale) == DType::F32,
+              fmt::format("input {} (a scale) should be f32, and is {}", scale, to_string(c.dtype(scale))));
+    const bool one = type == "PER_TENSOR";
+    const Expr size = c.b.shape(in.k)[3], expected = one ? Expr(1) : size * in.heads.kv;
+    c.b.require_equal(c.b.count(c.in(scale)), expected,
+                      fmt::format("input {} (a scale) has shape {}, and {} numbers are expected", scale,
+                                  to_string(c.shape(scale)), expected.text()));
+    return c.b.reshape(c.in(scale), one ? Dims{} : Dims{in.heads.kv, Expr(1), size});
+}
+
+/// The cache with the new positions, and the numbers that it represents.
+struct Cache {
+    ValueId present, real;
+};
+Cache updated_cache(NodeContext& c, const GroupedInputs& in, ValueId now, size_t past, std::optional<ValueId> scale) {
+    if (!scale) {
+        const ValueId present = present_cache(c, in, now, past);
+        return {present, present};
+    }
+    const DType t = c.b.dtype(now);
+    // A separate value: the ratio is rounded to a float before it is rounded to an integer.
+    const ValueId ratio = c.b.binary(ScalarOp::Div, c.b.cast(now, DType::F32), *scale);
+    const ValueId bytes = c.b.map(
+        {ratio}, DType::I8,
+        [](ScalarBody& body, Ids v) -> ScalarId { return quantised(Sx(body, v[0]), {}, DType::I8); }, "quantised");
+    const ValueId present = present_cache(c, in, bytes, past);
+    const ValueId real = c.b.map(
+        {present, *scale}, DType::F32,
+        [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]).cast(DType::F32) * Sx(body, v[1]); }, "real");
+    return {present, c.b.cast(real, t)};
+}
+
+/// With attribute causal = 0 every key of an example is seen: seqlens_k + 1 of them.
+void set_visible_keys(NodeContext& c, const GroupedInputs& in, Scoring& how) {
+    how.window = c.node.attr_int("local_window_size", -1);
+    if (how.window >= kMost) how.window = 0;
+    const int64_t causal = c.node.attr_int("causal", 1);
+    c.require(causal == 0 || causal == 1, fmt::format("attribute 'causal' should be 0 or 1, and is {}", causal));
+    if (causal == 1) {
+        how.past = in.past;
+        return;
+    }
+    c.require(how.window <= 0, "attribute 'local_window_size' should be -1 where 'causal' is 0");
+    const Expr batch = c.shape(kQuery)[0];
+    TensorExpr e;
+    e.extents = {batch};
+    e.spatial = 1;
+    e.accesses = {{c.b.reshape(c.in(kLengths), {batch}), {axis(0)}, {}, 0}};
+    e.body.set_root(Sx(e.body, e.body.access(0, c.dtype(kLengths))).cast(DType::I64) + 1);
+    how.lengths = c.b.emit(std::move(e), DType::I64, "keys");
+}
+
 /// The bias [batch or 1, heads or 1, length, keys], extended to the length of the cache.
 std::optional<ValueId> attention_bias(NodeContext& c, const GroupedInputs& in) {
     if (!c.has(kBias)) return std::nullopt;
@@ -214,21 +290,21 @@ void group_query_attention(NodeContext& c) {
     in.present = c.has(kPastKey) && c.rank(kPastKey) == 4 ? max(total, c.shape(kPastKey)[2]) : total;
     c.b.require_at_least(in.present, in.length, "total_sequence_length is smaller than the length of the query");
     in.past = cached_positions(c, in);
+    normalise_new(c, in);
     rotate_new(c, in);
-    const ValueId k = present_cache(c, in, in.k, kPastKey), v = present_cache(c, in, in.v, kPastValue);
+    const Cache k = updated_cache(c, in, in.k, kPastKey, cache_scale(c, in, kKeyScale, "k_quant_type")),
+                v = updated_cache(c, in, in.v, kPastValue, cache_scale(c, in, kValueScale, "v_quant_type"));
     Scoring how;
     how.scale = attention_scale(c, c.b.shape(in.q)[3], true);
     how.softcap = static_cast<double>(c.node.attr_float("softcap", 0));
     how.mask = attention_bias(c, in);
-    how.past = in.past;
-    how.window = c.node.attr_int("local_window_size", -1);
-    if (how.window >= kMost) how.window = 0;
+    set_visible_keys(c, in, how);
     how.sinks = sinks(c, in);
     const DType t = c.dtype(kQuery);
-    const Attended a = attend(c.b, in.heads, in.q, k, v, how, compute_type(t), t);
+    const Attended a = attend(c.b, in.heads, in.q, k.real, v.real, how, compute_type(t), t);
     c.out(0, merge_heads(c.b, in.heads.flat(c.b, a.y)));
-    c.out(1, k);
-    c.out(2, v);
+    c.out(1, k.present);
+    c.out(2, v.present);
 }
 
 }  // namespace

@@ -55,9 +55,16 @@ void require_eight_bits(NodeContext& c, size_t input) {
 ValueId real(NodeContext& c, size_t x) {
     require_eight_bits(c, x);
     const Quantisation q = quantisation(c, x + 1, c.dtype(x));
+    std::vector<ValueId> inputs = {c.in(x), q.scale};
+    if (q.zero) inputs.push_back(*q.zero);
     return c.b.map(
-        {centred(c, c.in(x), q.zero), q.scale}, DType::F32,
-        [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]).cast(DType::F32) * Sx(body, v[1]); }, "real");
+        inputs, DType::F32,
+        [](ScalarBody& body, Ids v) -> ScalarId {
+            Sx integers = Sx(body, v[0]).cast(DType::I32);
+            if (v.size() > 2) integers = integers - Sx(body, v[2]).cast(DType::I32);
+            return integers.cast(DType::F32) * Sx(body, v[1]);
+        },
+        "real");
 }
 
 /// Quantises with the scale and zero point at inputs `at` and `at` + 1, to the latter's type; without it, to input 0's.
@@ -156,6 +163,15 @@ void q_linear_concat(NodeContext& c) {
     c.out(0, requantised(c, c.b.concat(parts, c.node.attr_int("axis", 0)), 0, c.dtype(1)));
 }
 
+/// Inputs: condition, x, scale, zero point, y, scale, zero point, scale and zero point of the output.
+void q_linear_where(NodeContext& c) {
+    c.require(c.dtype(0) == DType::Bool, fmt::format("the condition should be bool, and is {}", to_string(c.dtype(0))));
+    c.require(c.dtype(1) == c.dtype(4), fmt::format("both operands should have one type, and have {} and {}",
+                                                    to_string(c.dtype(1)), to_string(c.dtype(4))));
+    const ValueId x = real(c, 1), y = real(c, 4);
+    c.out(0, requantised(c, c.b.select(c.in(0), x, y), 7, c.dtype(1)));
+}
+
 // --- integer products with float results
 
 /// The second operand has one scale (and zero point), or one per column.
@@ -175,7 +191,7 @@ ValueId scalar_or_row(NodeContext& c, size_t input) {
 }
 
 /// (a - a zero) (b - b zero) * a scale * b scale + bias. `b_scale`, `b_zero`, `bias`: inputs.
-ValueId scaled_product(NodeContext& c, ValueId a, ValueId a_scale, size_t b_scale, size_t b_zero, size_t bias) {
+ValueId biased_product(NodeContext& c, ValueId a, ValueId a_scale, size_t b_scale, size_t b_zero, size_t bias) {
     require_eight_bits(c, 1);
     c.require(c.rank(1) >= 2,
               fmt::format("a matrix is expected as input 1, and its shape is {}", to_string(c.shape(1))));
@@ -191,13 +207,7 @@ ValueId scaled_product(NodeContext& c, ValueId a, ValueId a_scale, size_t b_scal
                               to_string(c.dtype(1)), to_string(c.dtype(b_zero))));
         zero = scalar_or_row(c, b_zero);
     }
-    const ValueId sum = c.b.matmul(a, centred(c, c.in(1), zero));
-    ValueId y = c.b.map(
-        {sum, a_scale, scalar_or_row(c, b_scale)}, DType::F32,
-        [](ScalarBody& body, Ids v) -> ScalarId {
-            return Sx(body, v[0]).cast(DType::F32) * (Sx(body, v[1]) * Sx(body, v[2]));
-        },
-        "real");
+    const ValueId y = scaled_product(c.b, a, a_scale, {c.in(1), scalar_or_row(c, b_scale), zero});
     if (!c.has(bias)) return y;
     c.require(c.dtype(bias) == DType::F32 && c.rank(bias) == 1, "the bias should be a vector of f32");
     c.b.require_equal(
@@ -209,15 +219,15 @@ ValueId scaled_product(NodeContext& c, ValueId a, ValueId a_scale, size_t b_scal
 /// Inputs: a (f32), b, b scale, b zero point, bias.
 void dynamic_quantize_matmul(NodeContext& c) {
     c.require(c.dtype(0) == DType::F32, fmt::format("input 0 should be f32, and is {}", to_string(c.dtype(0))));
-    const DynamicallyQuantised a = dynamically_quantised(c, c.in(0));
-    c.out(0, scaled_product(c, centred(c, a.values, a.zero), a.scale, 2, 3, 4));
+    const DynamicallyQuantised a = dynamically_quantised(c.b, c.in(0));
+    c.out(0, biased_product(c, centred(c.b, a.values, a.zero), a.scale, 2, 3, 4));
 }
 
 /// Inputs: a, b, a scale, b scale, a zero point, b zero point, bias.
 void matmul_integer_to_float(NodeContext& c) {
     require_eight_bits(c, 0);
     const Quantisation q = scale_and_zero(c, 2, 4, c.dtype(0));
-    c.out(0, scaled_product(c, centred(c, c.in(0), q.zero), q.scale, 3, 5, 6));
+    c.out(0, biased_product(c, centred(c.b, c.in(0), q.zero), q.scale, 3, 5, 6));
 }
 
 /// Inputs: a, scale, zero point, b, scale, zero point, c (32 bits, with the products' scale), scale and zero point of
@@ -232,12 +242,12 @@ void q_gemm(NodeContext& c) {
     require_columns(c, 4, columns);
     if (c.has(5)) require_columns(c, 5, columns);
     const Quantisation qa = quantisation(c, 1, c.dtype(0));
-    const ValueId a = centred(c, c.in(0), qa.zero);
+    const ValueId a = centred(c.b, c.in(0), qa.zero);
     std::optional<ValueId> zero;
     if (c.has(5)) zero = scalar_or_row(c, 5);
     const ValueId stored = transpose_b ? c.b.transpose(c.in(3), {1, 0}) : c.in(3);
     ValueId sum =
-        c.b.matmul(c.node.attr_int("transA", 0) != 0 ? c.b.transpose(a, {1, 0}) : a, centred(c, stored, zero));
+        c.b.matmul(c.node.attr_int("transA", 0) != 0 ? c.b.transpose(a, {1, 0}) : a, centred(c.b, stored, zero));
     if (c.has(6)) {
         const Dims s = c.shape(6), y = c.b.shape(sum);
         const std::string misfit = fmt::format("C of shape {} does not broadcast to {}", to_string(s), to_string(y));
@@ -261,7 +271,7 @@ void q_gemm(NodeContext& c) {
 ValueId quantised_projection(NodeContext& c) {
     require_eight_bits(c, 0);
     const Quantisation q = scale_and_zero(c, 3, 6, c.dtype(0));
-    return scaled_product(c, centred(c, c.in(0), q.zero), q.scale, 4, 7, 2);
+    return biased_product(c, centred(c.b, c.in(0), q.zero), q.scale, 4, 7, 2);
 }
 
 std::vector<OpLowering> contrib_quant_lowerings() {
@@ -278,6 +288,7 @@ std::vector<OpLowering> contrib_quant_lowerings() {
         {kDomain, "QLinearMul", 1, q_linear_binary<ScalarOp::Mul>},
         {kDomain, "QLinearSigmoid", 1, q_linear_sigmoid},
         {kDomain, "QLinearSoftmax", 1, q_linear_softmax},
+        {kDomain, "QLinearWhere", 1, q_linear_where},
     };
 }
 

@@ -18,8 +18,9 @@ using testing::HasSubstr;
 /// ONNX Runtime rounds ratios of scales, a polynomial's sigmoid and a table's exponentials, so results may differ by
 /// one quantum. The others are floats of integer sums.
 TEST(ContribQuant, MatchesOnnxRuntime) {
-    const std::vector<OperatorCase> all = operator_cases("contrib_quant_cases.txt");
-    ASSERT_GE(all.size(), 100u);
+    std::vector<OperatorCase> all = operator_cases("contrib_quant_cases.txt");
+    for (OperatorCase& c : operator_cases("contrib_quant_layer_cases.txt")) all.push_back(std::move(c));
+    ASSERT_GE(all.size(), 120u);
     int64_t quanta = 0, elements = 0;
     for (const OperatorCase& c : all) {
         const Program p = lower(model_of(c));
@@ -39,6 +40,17 @@ TEST(ContribQuant, MatchesOnnxRuntime) {
         }
     }
     EXPECT_LE(quanta * 100, elements) << "more than one in a hundred is a neighbour";
+}
+
+/// Examples that end before others would have states of their own scales.
+TEST(ContribQuant, RefusesDynamicLstmOfSeveralLengths) {
+    const Tensor x(DType::F32, {3, 2, 4}), w(DType::I8, {1, 4, 8}), r(DType::I8, {1, 2, 8}), none,
+        scale = floats({1}, {0.1F}), zero(DType::I8, {1});
+    Tensor lengths(DType::I32, {2});
+    for (int64_t i = 0; i < 2; ++i) lengths.set(i, int64_t{3});
+    const OperatorCase c = {
+        "DynamicQuantizeLSTM", {}, {x, w, r, none, lengths, none, none, none, scale, zero, scale, zero}, {}};
+    EXPECT_THAT(refusal(c), HasSubstr("sequence_lens (input 4)"));
 }
 
 TEST(ContribQuant, RejectsMismatchesWithNodeAndInput) {

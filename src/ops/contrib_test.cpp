@@ -147,6 +147,35 @@ TEST(Contrib, PackedHeadsAreThoseOfThreeTensors) {
                 result({"MultiHeadAttention", heads, {q, member(pair, 2, 0), member(pair, 2, 1)}, {}}), "packed keys");
 }
 
+/// A head's features divided by their root mean square, times weights, before the rotation.
+TEST(Contrib, GroupedQueriesAndKeysAreNormalisedByHead) {
+    const Tensor weights = drawn({8}, 5), none;
+    const auto normalised = [&](const Tensor& x) {
+        Tensor y(DType::F32, x.shape());
+        for (int64_t i = 0; i < x.count(); i += 8) {
+            double squares = 0;
+            for (int64_t k = 0; k < 8; ++k) squares += x.get(i + k) * x.get(i + k) / 8;
+            for (int64_t k = 0; k < 8; ++k) y.set(i + k, x.get(i + k) / std::sqrt(squares + 0.01) * weights.get(k));
+        }
+        return y;
+    };
+    Tensor lengths(DType::I32, {1}), total(DType::I32, {});
+    lengths.set(0, int64_t{2});
+    total.set(0, int64_t{3});
+    const std::map<std::string, Attribute> heads = {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{1}}};
+    std::map<std::string, Attribute> norm = heads;
+    norm["qk_norm_epsilon"] = 0.01F;
+    const Tensor q = drawn({1, 3, 16}, 1), k = drawn({1, 3, 8}, 2), v = drawn({1, 3, 8}, 3);
+    std::vector<Tensor> inputs = {q, k, v, none, none, lengths, total, none, none, none, none, none, none, none};
+    inputs.insert(inputs.end(), {weights, weights});
+    expect_near(
+        result({"GroupQueryAttention", norm, inputs, {}}),
+        result({"GroupQueryAttention", heads, {normalised(q), normalised(k), v, none, none, lengths, total}, {}}),
+        "normalised heads");
+    inputs.pop_back();
+    EXPECT_THAT(refusal({"GroupQueryAttention", norm, inputs, {}}), HasSubstr("(inputs 14 and 15) belong together"));
+}
+
 /// Row past + query and the first columns of a mask [batch, 1, n, n] are a mask [batch, query, key].
 TEST(Contrib, SquareMasksAreReadBehindThePast) {
     const std::map<std::string, Attribute> attributes = {{"num_heads", int64_t{2}}, {"mask_filter_value", -3.0F}};

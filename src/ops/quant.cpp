@@ -147,35 +147,35 @@ void dequantize_linear(NodeContext& c) {
 
 }  // namespace
 
-DynamicallyQuantised dynamically_quantised(NodeContext& c, ValueId x) {
+DynamicallyQuantised dynamically_quantised(Builder& b, ValueId x) {
     std::vector<int64_t> axes;
-    for (size_t k = 0; k < c.b.rank(x); ++k) axes.push_back(static_cast<int64_t>(k));
-    const auto extreme = [&](Reducer r) { return axes.empty() ? x : c.b.reduce(r, x, axes, false, to_string(r)); };
+    for (size_t k = 0; k < b.rank(x); ++k) axes.push_back(static_cast<int64_t>(k));
+    const auto extreme = [&](Reducer r) { return axes.empty() ? x : b.reduce(r, x, axes, false, to_string(r)); };
     const ValueId lowest = extreme(Reducer::Min), highest = extreme(Reducer::Max);
-    const ValueId scale = c.b.map(
+    const ValueId scale = b.map(
         {lowest, highest}, DType::F32,
         [](ScalarBody& body, Ids v) -> ScalarId {
             const Sx range = Sx(body, v[1]).max(0.0) - Sx(body, v[0]).min(0.0), s = range / 255.0;
             return s.apply(ScalarOp::Eq, 0.0).choose(s.of(1), s);  // all zeros: any scale is valid
         },
         "scale");
-    const ValueId zero = c.b.map(
+    const ValueId zero = b.map(
         {lowest, scale}, DType::U8,
         [](ScalarBody& body, Ids v) -> ScalarId {
             const Sx first = Sx(body, v[0]).min(0.0);
             return quantised((first.of(0) - first) / Sx(body, v[1]), {}, DType::U8);
         },
         "zero");
-    const ValueId values = c.b.map(
-        {c.b.binary(ScalarOp::Div, x, scale), zero}, DType::U8,
+    const ValueId values = b.map(
+        {b.binary(ScalarOp::Div, x, scale), zero}, DType::U8,
         [](ScalarBody& body, Ids v) -> ScalarId { return quantised(Sx(body, v[0]), Sx(body, v[1]), DType::U8); },
         "quantised");
     return {values, scale, zero};
 }
 
-ValueId centred(NodeContext& c, ValueId x, std::optional<ValueId> zero) {
-    if (!zero) return c.b.cast(x, DType::I32);
-    return c.b.map(
+ValueId centred(Builder& b, ValueId x, std::optional<ValueId> zero) {
+    if (!zero) return b.cast(x, DType::I32);
+    return b.map(
         {x, *zero}, DType::I32,
         [](ScalarBody& body, Ids v) -> ScalarId {
             return Sx(body, v[0]).cast(DType::I32) - Sx(body, v[1]).cast(DType::I32);
@@ -183,11 +183,25 @@ ValueId centred(NodeContext& c, ValueId x, std::optional<ValueId> zero) {
         "centred");
 }
 
+ValueId scaled_product(Builder& b, ValueId x, ValueId x_scale, const QuantisedMatrix& weights) {
+    return b.map(
+        {b.matmul(x, centred(b, weights.values, weights.zero)), x_scale, weights.scale}, DType::F32,
+        [](ScalarBody& body, Ids v) -> ScalarId {
+            return Sx(body, v[0]).cast(DType::F32) * (Sx(body, v[1]) * Sx(body, v[2]));
+        },
+        "real");
+}
+
+ValueId dynamic_product(Builder& b, ValueId x, const QuantisedMatrix& weights) {
+    const DynamicallyQuantised q = dynamically_quantised(b, x);
+    return scaled_product(b, centred(b, q.values, q.zero), q.scale, weights);
+}
+
 namespace {
 
 void dynamic_quantize_linear(NodeContext& c) {
     c.require(c.dtype(0) == DType::F32, fmt::format("the input should be f32, and is {}", to_string(c.dtype(0))));
-    const DynamicallyQuantised q = dynamically_quantised(c, c.in(0));
+    const DynamicallyQuantised q = dynamically_quantised(c.b, c.in(0));
     if (c.uses_output(0)) c.out(0, q.values);
     if (c.uses_output(1)) c.out(1, q.scale);
     if (c.uses_output(2)) c.out(2, q.zero);
@@ -227,28 +241,28 @@ ValueId requantised(NodeContext& c, ValueId sum, ValueId x_scale, ValueId w_scal
 }
 
 void matmul_integer(NodeContext& c) {
-    const ValueId a = centred(c, c.in(0), zero_point(c, 2, 1)), b = centred(c, c.in(1), zero_point(c, 3, 0));
+    const ValueId a = centred(c.b, c.in(0), zero_point(c, 2, 1)), b = centred(c.b, c.in(1), zero_point(c, 3, 0));
     c.out(0, c.b.matmul(a, b));
 }
 
 /// Inputs: a, scale, zero point, b, scale, zero point, scale and zero point of the output.
 void q_linear_matmul(NodeContext& c) {
-    const ValueId a = centred(c, c.in(0), zero_point(c, 2, 1)), b = centred(c, c.in(3), zero_point(c, 5, 0));
+    const ValueId a = centred(c.b, c.in(0), zero_point(c, 2, 1)), b = centred(c.b, c.in(3), zero_point(c, 5, 0));
     c.out(0, requantised(c, c.b.matmul(a, b), along(c, c.in(1), 1), c.in(4), 6));
 }
 
 /// The padding is the zero point: 0 after it is subtracted.
 void conv_integer(NodeContext& c) {
     const size_t inside = c.rank(1) == 0 ? 0 : c.rank(1) - 1;
-    const ValueId x = centred(c, c.in(0), zero_point(c, 2, 1)), w = centred(c, c.in(1), zero_point(c, 3, inside));
+    const ValueId x = centred(c.b, c.in(0), zero_point(c, 2, 1)), w = centred(c.b, c.in(1), zero_point(c, 3, inside));
     c.out(0, convolution(c, x, w));
 }
 
 /// Inputs: x, scale, zero point, w, scale, zero point (one each or one per channel), scale and zero point of the
 /// output, bias in 32 bits with the products' scale.
-void q_linear_conv(NodeContext& c) {
+ValueId q_linear_convolution(NodeContext& c, ValueId data) {
     const size_t inside = c.rank(3) == 0 ? 0 : c.rank(3) - 1;
-    const ValueId x = centred(c, c.in(0), zero_point(c, 2, 1)), w = centred(c, c.in(3), zero_point(c, 5, inside));
+    const ValueId x = centred(c.b, data, zero_point(c, 2, 1)), w = centred(c.b, c.in(3), zero_point(c, 5, inside));
     ValueId sum = convolution(c, x, w);
     const size_t behind = inside == 0 ? 0 : inside - 1;  // dimensions after the channel
     if (c.has(8)) {
@@ -257,7 +271,22 @@ void q_linear_conv(NodeContext& c) {
         shape[0] = c.shape(8)[0];
         sum = c.b.binary(ScalarOp::Add, sum, c.b.reshape(c.in(8), std::move(shape)));
     }
-    c.out(0, requantised(c, sum, along(c, c.in(1), 1), along(c, c.in(4), behind), 6));
+    return requantised(c, sum, along(c, c.in(1), 1), along(c, c.in(4), behind), 6);
+}
+
+void q_linear_conv(NodeContext& c) { c.out(0, q_linear_convolution(c, c.in(0))); }
+
+/// Of com.microsoft: with `channels_last` data and result are [n, spatial..., c].
+void contrib_q_linear_conv(NodeContext& c) {
+    if (c.node.attr_int("channels_last", 0) == 0) return q_linear_conv(c);
+    const auto rank = static_cast<int64_t>(c.rank(0));
+    c.require(rank >= 3,
+              fmt::format("an input of rank 3 or more is expected, and its shape is {}", to_string(c.shape(0))));
+    std::vector<int64_t> to_first = {0, rank - 1}, to_last = {0};
+    for (int64_t k = 1; k + 1 < rank; ++k) to_first.push_back(k);
+    for (int64_t k = 2; k < rank; ++k) to_last.push_back(k);
+    to_last.push_back(1);
+    c.out(0, c.b.transpose(q_linear_convolution(c, c.b.transpose(c.in(0), to_first)), to_last));
 }
 
 }  // namespace
@@ -273,6 +302,7 @@ std::vector<OpLowering> quant_lowerings() {
         {"", "QuantizeLinear", 10, quantize_linear},
         // As ONNX Runtime's quantiser writes them for 16 bits in opsets before 21.
         {"com.microsoft", "DequantizeLinear", 1, dequantize_linear},
+        {"com.microsoft", "QLinearConv", 1, contrib_q_linear_conv},
         {"com.microsoft", "QuantizeLinear", 1, quantize_linear},
     };
 }

@@ -39,21 +39,24 @@ Sequence sequence_of(NodeContext& c) {
               fmt::format("attribute 'direction' has the unknown value {}", quoted_name(direction)));
     s.directions = direction == "bidirectional" ? 2 : 1;
     s.reversed = direction == "reverse";
-    const Dims &w = c.shape(1), &r = c.shape(2);
-    if (!r[2].is_constant()) c.unsupported("the hidden size must be known before the model runs");
-    s.hidden = r[2].constant();
+    const Dims w = c.shape(1), r = c.shape(2);
+    const bool transposed = quantises_products(c);  // [directions, inputs, gates * hidden]
+    const Expr hidden = r[transposed ? 1 : 2];
+    if (!hidden.is_constant()) c.unsupported("the hidden size must be known before the model runs");
+    s.hidden = hidden.constant();
     c.require(c.node.attr_int("hidden_size", s.hidden) == s.hidden,
               fmt::format("attribute 'hidden_size' should be {}, as R has shape {}, and is {}", s.hidden, to_string(r),
                           c.node.attr_int("hidden_size", s.hidden)));
     const auto width = static_cast<int64_t>(gate_count(c)) * s.hidden;
-    const Dims expected_w = {static_cast<int64_t>(s.directions), width, c.shape(0)[2]};
+    Dims expected_w = {static_cast<int64_t>(s.directions), width, c.shape(0)[2]},
+         expected_r = {static_cast<int64_t>(s.directions), width, s.hidden};
+    if (transposed)
+        for (Dims* d : {&expected_w, &expected_r}) std::swap((*d)[1], (*d)[2]);
     for (size_t k = 0; k < 3; ++k) {
         c.b.require_equal(w[k], expected_w[k],
                           fmt::format("W has shape {}, and {} is expected", to_string(w), to_string(expected_w)));
-        if (k < 2)
-            c.b.require_equal(
-                r[k], expected_w[k],
-                fmt::format("R has shape {}, which does not fit W of shape {}", to_string(r), to_string(w)));
+        c.b.require_equal(r[k], expected_r[k],
+                          fmt::format("R has shape {}, which does not fit W of shape {}", to_string(r), to_string(w)));
     }
     return s;
 }
@@ -79,9 +82,12 @@ std::optional<ValueId> length_mask(NodeContext& c, const Sequence& s) {
 
 /// x W^T + bias for all steps, [length, batch, gates * hidden].
 ValueId projected_input(NodeContext& c, const Sequence& s, size_t direction, const RecurrentCell& cell) {
-    const ValueId w = take(c.b, c.in(1), 0, static_cast<int64_t>(direction));
-    const ValueId x =
-        c.b.contract(s.batch_first ? "bti,gi->tbg" : "tbi,gi->tbg", c.in(0), w, c.dtype(0), "input_products");
+    const auto products = [&] {
+        if (quantises_products(c)) return dynamic_product(c.b, c.in(0), quantised_matrix(c, 1, 8, direction));
+        const ValueId w = take(c.b, c.in(1), 0, static_cast<int64_t>(direction));
+        return c.b.contract(s.batch_first ? "bti,gi->tbg" : "tbi,gi->tbg", c.in(0), w, c.dtype(0), "input_products");
+    };
+    const ValueId x = products();
     return cell.input_bias ? c.b.binary(ScalarOp::Add, x, *cell.input_bias) : x;
 }
 
@@ -171,6 +177,16 @@ void recurrent(NodeContext& c) {
     }
 }
 
+/// Where an example ends before others, ONNX Runtime quantises the states of fewer examples.
+void dynamic_quantize_lstm(NodeContext& c) {
+    for (const size_t input : {size_t{0}, size_t{8}, size_t{10}})
+        c.require(c.dtype(input) == DType::F32,
+                  fmt::format("input {} should be f32, and is {}", input, to_string(c.dtype(input))));
+    if (length_mask(c, sequence_of(c)))
+        c.unsupported("sequence_lens (input 4) is implemented where it is known to be the length of X");
+    recurrent(c);
+}
+
 }  // namespace
 
 std::vector<OpLowering> recurrent_lowerings() {
@@ -178,6 +194,7 @@ std::vector<OpLowering> recurrent_lowerings() {
         {"", "GRU", 1, recurrent},
         {"", "LSTM", 1, recurrent},
         {"", "RNN", 1, recurrent},
+        {"com.microsoft", "DynamicQuantizeLSTM", 1, dynamic_quantize_lstm},
     };
 }
 

@@ -111,9 +111,16 @@ RecurrentCell lstm_cell(NodeContext& c, size_t direction, size_t directions, int
     cell.states = 2;
     const Style s = style(c, {"Sigmoid", "Tanh", "Tanh"}, direction, directions, hidden);
     const bool coupled = c.node.attr_int("input_forget", 0) != 0;
-    cell.weights = {recurrent_weights(c, direction, hidden, 0, 4)};
+    const bool quantised = quantises_products(c);
+    if (quantised) {
+        const QuantisedMatrix r = quantised_matrix(c, 2, 10, direction);
+        cell.weights = {r.values, r.scale, *r.zero};
+    } else {
+        cell.weights = {recurrent_weights(c, direction, hidden, 0, 4)};
+    }
     if (const auto both = biases(c, direction, 4 * hidden))
         cell.input_bias = c.b.binary(ScalarOp::Add, both->input, both->recurrent);
+    const size_t own = cell.weights.size();  // the peepholes are behind them
     const bool peepholes = c.has(7);
     if (peepholes) {
         const std::string misfit = fmt::format("the peepholes have shape {}, and [directions, {}] is expected",
@@ -124,13 +131,15 @@ RecurrentCell lstm_cell(NodeContext& c, size_t direction, size_t directions, int
         const ValueId p = take(c.b, c.in(7), 0, static_cast<int64_t>(direction));
         for (int64_t k = 0; k < 3; ++k) cell.weights.push_back(columns(c.b, p, k * hidden, hidden));  // i, o, f
     }
-    cell.step = [s, coupled, peepholes](Builder& b, ValueId x, const std::vector<ValueId>& states,
-                                        const std::vector<ValueId>& weights) {
+    cell.step = [s, coupled, peepholes, quantised, own](Builder& b, ValueId x, const std::vector<ValueId>& states,
+                                                        const std::vector<ValueId>& weights) {
         const DType t = b.dtype(x);
-        const ValueId sum = b.binary(ScalarOp::Add, x, b.matmul(states[0], weights[0]));
+        const ValueId product = quantised ? dynamic_product(b, states[0], {weights[0], weights[1], weights[2]})
+                                          : b.matmul(states[0], weights[0]);
+        const ValueId sum = b.binary(ScalarOp::Add, x, product);
         const auto gate = [&](int64_t k) { return columns(b, sum, k * s.hidden, s.hidden); };
         std::vector<ValueId> operands = {gate(0), gate(2), gate(3), states[1]};
-        if (peepholes) operands.insert(operands.end(), {weights[1], weights[3]});
+        if (peepholes) operands.insert(operands.end(), {weights[own], weights[own + 2]});
         const ValueId now = b.map(
             operands, t,
             [&](ScalarBody& body, Ids v) -> ScalarId {
@@ -142,7 +151,7 @@ RecurrentCell lstm_cell(NodeContext& c, size_t direction, size_t directions, int
             },
             "cell");
         operands = {gate(1), now};
-        if (peepholes) operands.push_back(weights[2]);
+        if (peepholes) operands.push_back(weights[own + 1]);
         const ValueId out = b.map(
             operands, t,
             [&](ScalarBody& body, Ids v) -> ScalarId {
@@ -222,11 +231,33 @@ RecurrentCell gru_reset_before(NodeContext& c, const Style& s, size_t direction)
 
 }  // namespace
 
-size_t gate_count(const NodeContext& c) { return c.node.op == "LSTM" ? 4 : c.node.op == "GRU" ? 3 : 1; }
+bool quantises_products(const NodeContext& c) { return c.node.op == "DynamicQuantizeLSTM"; }
+
+QuantisedMatrix quantised_matrix(NodeContext& c, size_t weights, size_t scale, size_t direction) {
+    const Dims w = c.shape(weights);
+    const auto of_direction = [&](size_t input) {
+        const Dims s = c.shape(input);
+        const std::string misfit =
+            fmt::format("input {} has shape {}, and [directions] or [directions, {}] is expected", input, to_string(s),
+                        w[2].text());
+        c.require(s.size() == 1 || s.size() == 2, misfit);
+        c.b.require_equal(s[0], w[0], misfit);
+        if (s.size() == 2) c.b.require_equal(s[1], w[2], misfit);
+        return take(c.b, c.in(input), 0, static_cast<int64_t>(direction));
+    };
+    c.require(c.dtype(scale + 1) == c.dtype(weights),
+              fmt::format("input {} (a zero point) should be {}, as input {} is, and is {}", scale + 1,
+                          to_string(c.dtype(weights)), weights, to_string(c.dtype(scale + 1))));
+    return {take(c.b, c.in(weights), 0, static_cast<int64_t>(direction)), of_direction(scale), of_direction(scale + 1)};
+}
+
+size_t gate_count(const NodeContext& c) {
+    return c.node.op == "LSTM" || quantises_products(c) ? 4 : c.node.op == "GRU" ? 3 : 1;
+}
 
 RecurrentCell recurrent_cell(NodeContext& c, size_t direction, size_t directions, int64_t hidden) {
     if (c.node.op == "RNN") return rnn_cell(c, direction, directions, hidden);
-    if (c.node.op == "LSTM") return lstm_cell(c, direction, directions, hidden);
+    if (gate_count(c) == 4) return lstm_cell(c, direction, directions, hidden);
     const Style s = style(c, {"Sigmoid", "Tanh"}, direction, directions, hidden);
     return c.node.attr_int("linear_before_reset", 0) != 0 ? gru_reset_after(c, s, direction)
                                                           : gru_reset_before(c, s, direction);

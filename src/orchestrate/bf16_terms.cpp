@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/parallel.h"
+#include "orchestrate/precision.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/transform/tidy.h"
@@ -433,7 +434,7 @@ class Splitter {
         b.set_root(b.select(before(1), first, others));
         Primitive p;
         p.name = reader.name + "/terms";
-        p.source = "precision";
+        p.source = kPrecisionSource;
         p.outputs = {to};
         p.origin.nodes = reader.origin.nodes;
         p.kind = std::move(e);

@@ -189,18 +189,45 @@ struct Fuser {
                             [](const ScalarNode& n) { return divides_by_sizes(n.index); });
     }
 
-    /// Whether the expression only converts bytes to a wider type, as dequantisations do, for one reader that may
-    /// compute it in place.
+    /// Whether the expression only converts bytes to a wider type, as dequantisations do, and all its readers may
+    /// compute it in place: elementwise expressions, epilogues, and sums that read every element once.
     bool is_widened_later(ValueId made, PrimitiveId id) {
         const ValueId wide = p.primitives[id].outputs[0];
-        const DType narrow = p.values[made].dtype;
-        if ((narrow != DType::U8 && narrow != DType::I8) || byte_size(p.values[wide].dtype) < 4) return false;
-        if (results.count(wide) != 0 || readers[wide].size() != 1) return false;
-        const TensorExpr* e = live(*readers[wide].begin());
-        if (e == nullptr) return false;
-        const std::vector<uint32_t> slots = e->body.slots();
-        return e->reducer == Reducer::None ||
-               std::none_of(slots.begin(), slots.end(), [&](uint32_t slot) { return e->accesses[slot].value == wide; });
+        if (!is_byte(p.values[made].dtype) || byte_size(p.values[wide].dtype) < 4) return false;
+        const TensorExpr* by = live(id);
+        if (results.count(wide) != 0 || readers[wide].empty() || by == nullptr) return false;
+        if (readers[wide].size() > 1 && !only_widens(*by, wide)) return false;
+        return std::all_of(readers[wide].begin(), readers[wide].end(), [&](PrimitiveId reader) {
+            const TensorExpr* e = live(reader);
+            if (e == nullptr) return false;
+            const std::vector<uint32_t> slots = e->body.slots();
+            return e->reducer == Reducer::None ||
+                   std::none_of(slots.begin(), slots.end(),
+                                [&](uint32_t slot) { return e->accesses[slot].value == wide; }) ||
+                   (readers[wide].size() > 1 && reads_once(*e, wide));
+        });
+    }
+
+    static bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
+
+    /// Whether the expression converts each of as many bytes by a few operations, so that several readers may do so:
+    /// that costs less than to store and read four bytes for each.
+    bool only_widens(const TensorExpr& q, ValueId wide) const {
+        constexpr double kConversion = 5;  // f32(i32(q) - zero) * scale
+        if (q.reducer != Reducer::None || body_operations(q.body) > kConversion) return false;
+        size_t computed = 0;
+        for (const Access& a : q.accesses)
+            if (p.constants.count(a.value) == 0) {
+                ++computed;
+                if (!is_byte(p.values[a.value].dtype) || p.values[a.value].shape != p.values[wide].shape) return false;
+            }
+        return computed == 1 && byte_size(p.values[wide].dtype) >= 4;
+    }
+
+    /// Whether a reduction other than a product reads every element of the value once.
+    bool reads_once(const TensorExpr& e, ValueId v) const {
+        if (contraction(e)) return false;
+        return assumed_points(e.extents, p.assumed) <= 1.01 * assumed_points(p.values[v].shape, p.assumed);
     }
 
     /// Whether rows of `whole` become rows of `moved` that are too short to fill vectors, as 312 columns do as 12 heads
@@ -248,6 +275,8 @@ struct Fuser {
         if (!limits.recompute && readers[v].size() > 1)
             return FusionRefusal{"an option forbids recomputation, and its operand has other readers"};
         if (is_kept_for_sizes(v, id) && !is_cheap(q)) return kKeptForSizes;
+        if (!moves_only(q) && readers[p.primitives[id].outputs[0]].size() > 1 && is_widened_later(v, id))
+            return FusionRefusal{"its reader can compute it from fewer bytes"};
         if (const auto refusal = too_expensive(e, access, from, q)) return *refusal;
         auto fused = known.inlined(e, access, q, unrounded(q, v));
         if (!fused) return FusionRefusal{"its operand cannot be computed in place"};
@@ -310,7 +339,8 @@ struct Fuser {
         size_t big = 0;
         for (const Access& a : q.accesses)
             if (assumed_points(p.values[a.value].shape, p.assumed) * 4 > made) ++big;
-        if (cost <= 2 && big <= 1 && repeats <= 1.01) return std::nullopt;
+        if (repeats <= 1.01 && ((cost <= 2 && big <= 1) || only_widens(q, p.primitives[from].outputs[0])))
+            return std::nullopt;
         return FusionRefusal{"its operand has other readers and would be computed in each"};
     }
 

@@ -84,6 +84,39 @@ TEST(FuseGreedily, bytes_are_dequantised_where_they_are_read) {
                 ElementsAre(HasSubstr("then u8(round(acc))"), HasSubstr("mul(f32(i32(@2)), 0.5)")));
 }
 
+TEST(FuseGreedily, bytes_are_dequantised_by_each_of_several_readers) {
+    const auto with = [](const std::string& quantised, const std::string& real) {
+        return fused(fmt::format(R"(program t {{
+  input x: f32[6, 8]
+  input g: f32[8]
+  input w: f32[8, 8]
+  p: f32[6, 8] = [6, 8] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  c: u8[6, 8] = [6, 8] u8(round(@0)) where @0 = p[i0, i1]
+  q: u8[6, 8] = [6, 8] {}
+  d: f32[6, 8] = [6, 8] {} where @0 = q[i0, i1]
+  s: f32[8] = [8] sum(i1 < 6) @0 where @0 = d[i1, i0]
+  y: f32[6, 8] = [6, 8] mul(@0, @1) where @0 = d[i0, i1], @1 = g[i1]
+  output y
+  output s
+}})",
+                                 quantised, real));
+    };
+    EXPECT_THAT(
+        with("u8(round(exp(f32(@0)))) where @0 = c[i0, i1]", "mul(f32(sub(i32(@0), 3:i32)), 0.5)"),
+        ElementsAre(HasSubstr("then u8(round(exp("), HasSubstr("sum(i1 < 6) mul(f32(sub(i32(@0), 3:i32)), 0.5)"),
+                    HasSubstr("mul(mul(f32(sub(i32(@0), 3:i32)), 0.5), @1)")));
+    // Of two readers of the first bytes none is an epilogue, and what both make is not computed in place of the real
+    // numbers.
+    EXPECT_THAT(with("u8(round(add(exp(f32(@0)), f32(@1)))) where @0 = c[i0, i1], @1 = c[i0, (i1 + 1) % 8]",
+                     "mul(f32(sub(i32(@0), 3:i32)), 0.5)"),
+                ElementsAre(HasSubstr("then u8(round(acc))"), HasSubstr("u8(round(add(exp("),
+                            HasSubstr("sum(i1 < 6) mul(f32(sub(i32(@0), 3:i32)), 0.5)"),
+                            HasSubstr("mul(mul(f32(sub(i32(@0), 3:i32)), 0.5), @1)")));
+    // Real numbers that take longer to compute are computed once.
+    EXPECT_THAT(with("u8(round(exp(f32(@0)))) where @0 = c[i0, i1]", "exp(sqrt(mul(f32(sub(i32(@0), 3:i32)), 0.5)))"),
+                ElementsAre(HasSubstr("then exp(sqrt("), HasSubstr("sum(i1 < 6) @0"), HasSubstr("mul(@0, @1)")));
+}
+
 TEST(FuseGreedily, of_a_chain_of_sums_every_product_adds_to_what_the_one_before_it_left) {
     EXPECT_THAT(fused(R"(program t {
   input x: f32[6, 8]

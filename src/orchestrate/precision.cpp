@@ -95,8 +95,9 @@ struct NarrowProduct {
 struct Narrowing {
     DType type = DType::BF16;
     std::map<PrimitiveId, NarrowProduct> products;
-    std::set<PrimitiveId> kept;  ///< products whose operands and results stay as they are
-    bool results = true;         ///< also results of the products, whatever reads them
+    std::set<PrimitiveId> kept;    ///< products whose operands and results stay as they are
+    bool results = true;           ///< also results of the products, whatever reads them
+    std::set<std::string> values;  ///< further ones, by name
     /// Whether a copy of an operand that others read in f32 pays.
     std::function<bool(const Program&, const Primitive&)> copies;
 };
@@ -167,6 +168,9 @@ class Narrower {
             for (const uint32_t slot : product.data) wanted.insert(p_.primitives[id].expr()->accesses[slot].value);
             if (how_.results && !product.data.empty()) wanted.insert(p_.primitives[id].outputs[0]);
         }
+        if (!how_.values.empty())
+            for (const ValueId v : p_.values.ids())
+                if (how_.values.count(p_.values[v].name) != 0) wanted.insert(v);
         for (const ValueId v : wanted)
             if (may(v) && std::all_of(consumers[v].begin(), consumers[v].end(),
                                       [&](PrimitiveId r) { return tolerates(p_.primitives[r]); }))
@@ -264,7 +268,7 @@ class Narrower {
         copy.body.set_root(copy.body.access(0, DType::F32));
         Primitive p;
         p.name = fmt::format("{}/{}", reader.name, to_string(how_.type));
-        p.source = "precision";
+        p.source = kPrecisionSource;
         p.outputs = {p_.values.push_back(std::move(value))};
         p.origin.nodes = reader.origin.nodes;
         p.kind = std::move(copy);
@@ -285,7 +289,8 @@ bool is_product(const TensorExpr& e) {
     return c && c->type == DType::F32 && (!c->reads_plainly() || c->reads_two());
 }
 
-Program narrow_on_cpu(Program program, DType type, const F32Products& keep, NarrowedOperands& report) {
+Program narrow_on_cpu(Program program, DType type, const F32Products& keep,
+                      const std::set<std::string>* results_by_name, NarrowedOperands& report) {
     const auto may = [&](const Program& of, const Primitive& product) { return !keep.contains(of, product); };
     std::map<std::vector<uint32_t>, std::string> results;
     for (const Primitive& p : program.primitives)
@@ -296,6 +301,8 @@ Program narrow_on_cpu(Program program, DType type, const F32Products& keep, Narr
     PairedOperands paired = pair_operands(program, type, may);
     Narrowing how;
     how.type = type;
+    how.results = results_by_name == nullptr;
+    if (results_by_name != nullptr) how.values = *results_by_name;
     for (const auto& [id, p] : paired.products) how.products[id].data = {p};
     for (const PrimitiveId id : paired.program.primitives.ids()) {
         const Primitive& p = paired.program.primitives[id];
@@ -378,7 +385,7 @@ bool has_narrow_products(const Target& target, Precision precision) {
 }
 
 Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report,
-                        const F32Products& keep) {
+                        const F32Products& keep, const std::set<std::string>* results) {
     NarrowedOperands own;
     NarrowedOperands& out = report != nullptr ? *report : own;
     if (target.gpu)
@@ -386,7 +393,7 @@ Program narrow_operands(Program program, const Target& target, Precision precisi
                    ? narrow_on_gpu(std::move(program), target, precision, out)
                    : program;
     if (!has_narrow_products(target, precision)) return program;
-    return narrow_on_cpu(std::move(program), narrow_type(precision), keep, out);
+    return narrow_on_cpu(std::move(program), narrow_type(precision), keep, results, out);
 }
 
 }  // namespace tilewright

@@ -1,6 +1,11 @@
 #pragma once
 // Storage in 16 bits, for products on matrix instructions (--precision bf16 and f16).
 
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "cost/target.h"
 #include "orchestrate/f32_products.h"
 #include "program/program.h"
@@ -12,6 +17,9 @@ namespace tilewright {
 DType narrow_type(Precision precision);
 /// Whether a CPU's products of that type are faster than those of f32. Of f16, where they may be summed up in it.
 bool has_narrow_products(const Target& target, Precision precision);
+
+/// Primitive::source of the copies that round operands.
+inline constexpr std::string_view kPrecisionSource = "precision";
 
 /// Whether the expression only moves elements.
 bool is_copy(const TensorExpr& e);
@@ -47,7 +55,11 @@ struct NarrowedOperands {
 /// f16 cannot hold stay.
 ///
 /// Products of `keep`, on a CPU, have operands and results of f32. So has what is only copied to these operands.
+///
+/// `results`, on a CPU: names of the values that are stored in the type although no product reads them. Null: results
+/// of rounded products, where all readers allow it. Before fusion these are not what a product computes alone: what is
+/// added to its sum would be added to a rounded one.
 Program narrow_operands(Program program, const Target& target, Precision precision, NarrowedOperands* report = nullptr,
-                        const F32Products& keep = {});
+                        const F32Products& keep = {}, const std::set<std::string>* results = nullptr);
 
 }  // namespace tilewright

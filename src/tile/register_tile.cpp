@@ -19,6 +19,16 @@ int64_t tail_step(int64_t points, int64_t largest) {
     return points <= 2 * largest ? (points + 1) / 2 : largest;
 }
 
+bool between_lanes(const TensorExpr& e, size_t vector_axis, size_t axis_number) {
+    if (!e.extents[axis_number].is_constant()) return false;
+    return std::any_of(e.output_index.begin(), e.output_index.end(), [&](Expr i) {
+        const auto lanes = linear_in(i, {VarKind::Axis, static_cast<uint32_t>(vector_axis)}),
+                   points = linear_in(i, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
+        return lanes && points && points->coefficient.is_constant(1) &&
+               lanes->coefficient.is_constant(e.extents[axis_number].constant()) && !lanes->coefficient.is_constant(1);
+    });
+}
+
 bool in_blocks(const TensorExpr& e, size_t axis_number) {
     const Var self{VarKind::Axis, static_cast<uint32_t>(axis_number)};
     return e.reducer == Reducer::None && std::any_of(e.output_index.begin(), e.output_index.end(),

@@ -30,6 +30,9 @@ int64_t tail_step(int64_t points, int64_t largest);
 /// register tiles, positions in a block are constants. A cut would separate points of one vector, and so would a tail
 /// that starts inside of a tile: it is one tile (Tail::sizes ends with the tile).
 bool in_blocks(const TensorExpr& e, size_t axis);
+/// Whether the result has the points of the axis between neighbouring lanes of the vector axis, as y[4 * w + c] has the
+/// four of c between those of w. Vectors of all of them are then stored together.
+bool between_lanes(const TensorExpr& e, size_t vector_axis, size_t axis);
 
 /// Whether every tile of the axis, its tail's included, starts at a multiple of `tile` after the range's start.
 bool whole_tails(const Annotations& a, size_t axis, int64_t tile);

@@ -33,6 +33,19 @@ TEST(HalfTailSizes, fit_halves) {
     EXPECT_THAT(half_tail_sizes(40), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20));
 }
 
+TEST(BetweenLanes, are_points_that_the_result_has_between_those_of_the_vector_axis) {
+    TensorExpr e;
+    e.extents = {8, 4, 225};
+    e.spatial = 3;
+    EXPECT_FALSE(between_lanes(e, 2, 1)) << "no output index: row-major";
+    e.output_index = {axis(0), 4 * axis(2) + axis(1)};
+    EXPECT_TRUE(between_lanes(e, 2, 1));
+    EXPECT_FALSE(between_lanes(e, 1, 2)) << "lanes adjoin";
+    EXPECT_FALSE(between_lanes(e, 2, 0));
+    e.output_index = {axis(0), 5 * axis(2) + axis(1)};
+    EXPECT_FALSE(between_lanes(e, 2, 1)) << "others are between them as well";
+}
+
 TEST(TailStep, gives_two_halves_or_whole_tiles) {
     EXPECT_EQ(tail_step(7, 7), 7);
     EXPECT_EQ(tail_step(8, 7), 4);

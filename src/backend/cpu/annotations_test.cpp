@@ -1,5 +1,6 @@
 // Generated code follows the annotations of tile programs, which never change the results.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -394,6 +395,29 @@ TEST_P(AnnotatedCases, compute_what_their_stages_do_with_other_annotations) {
 
 INSTANTIATE_TEST_SUITE_P(All, AnnotatedCases, testing::ValuesIn(schedule_cases::all()),
                          [](const auto& group) { return group.param.name; });
+
+/// Images of three channels get a fourth one and a border (orchestrate/window_runs.h). A cut between the third and the
+/// fourth channel would leave gaps in what a vector of pixels stores.
+TEST(AnnotatedCopies, of_a_channel_more_store_all_channels_of_a_vector_together) {
+    const TileProgram t = annotate(parse_tile_program(R"(tile stages {
+stages {
+program stages {
+  input x: u8[3, 8, 32]
+  y: u8[9, 132] = [9, 33, 4] -> [i0, 4*i1 + i2] @0 where @0 = x[i2, i0 - 1, i1 - 1] when -i2 + 2 >= 0 and i0 - 1 >= 0 and i1 - 1 >= 0 else 123  ; y ""
+  output y
+}
+}
+axes h="9" w="33" c="4"
+stage 0 over [h w c]
+compute 0 vector w lanes 8 registers [w=8 c=4] order [h w c] padding partition
+}
+)"),
+                                   annotate_options(host()));
+    EXPECT_THAT(print(t), testing::HasSubstr("cut [h w]"));
+    const std::vector<Tensor> inputs = schedule_cases::whole_numbers(t.stages, {});
+    EXPECT_EQ(disagreement(t, inputs, 0), "");
+    EXPECT_THAT(print_llvm(t, host()), testing::HasSubstr("store <32 x i8>"));
+}
 
 }  // namespace
 }  // namespace tilewright::cpu::test

@@ -417,6 +417,8 @@ class KernelEmitter {
         job.byte_dots = target_.byte_dot_instructions() ? ByteDots::Instruction
                         : target_.byte_dots()           ? ByteDots::Words
                                                         : ByteDots::Emulated;
+        // All CPUs with AVX512_FP16 or AMX have AVX512_VBMI, which the names of their levels (--isa) do not mention.
+        job.byte_permutations = target_.may_use("avx512vbmi") || target_.may_use("avx512fp16") || target_.bf16_tiles();
         job.expr = stage.expr();
         job.micro = &compute.micro;
         for (const size_t a : p_.stage_axes[compute.stage]) job.ranges.push_back(ranges_[a]);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "backend/cpu/byte_results.h"
 #include "backend/cpu/scalar_emitter.h"
 #include "backend/cpu/stage_matrix.h"
 #include "base/error.h"
@@ -196,11 +197,9 @@ class StageEmitter : public StageMatrix {
         if (e_.reducer == Reducer::None) {
             store_all([&] {
                 const auto between = interleaved_axis();
+                if (!between) return store_results(tile, e_.body, body_mask_, [](size_t) { return Val{}; });
                 for (const Coords& p : tile)
-                    if (!between)
-                        store(p, evaluate(e_.body, body_mask_, e_.body.root(), p, {}));
-                    else if (p[between->axis] % between->points == 0)
-                        store_interleaved(p, *between);
+                    if (p[between->axis] % between->points == 0) store_interleaved(p, *between);
             });
             return;
         }
@@ -385,15 +384,52 @@ class StageEmitter : public StageMatrix {
 
     /// Applies the epilogue and stores.
     void complete(const std::vector<Coords>& tile, const std::vector<Val>& done) {
-        const auto finish_one = [&](const Coords& p, const Val& sum) {
-            if (job_.correction) store_correction(p, sum);
-            store(p, e_.epilogue.empty() ? sum : evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), p, sum));
+        const auto finish = [&](const std::vector<Coords>& points, const SumAt& sum) {
+            if (!job_.correction && !e_.epilogue.empty())
+                return store_results(points, e_.epilogue, epilogue_mask_, sum);
+            for (size_t i = 0; i < points.size(); ++i) {
+                const Coords& p = points[i];
+                const Val s = sum(i);
+                if (job_.correction) store_correction(p, s);
+                store(p, e_.epilogue.empty() ? s : evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), p, s));
+            }
         };
         forget();
         store_all([&] {
-            if (const auto a = finishing_axis(tile)) return finish_in_loop(*a, tile, done, finish_one);
-            for (size_t i = 0; i < tile.size(); ++i) finish_one(tile[i], done[i]);
+            if (const auto a = finishing_axis(tile)) return finish_in_loop(*a, tile, done, finish);
+            finish(tile, [&](size_t i) { return done[i]; });
         });
+    }
+
+    using SumAt = std::function<Val(size_t)>;  ///< the sum of a point, by its position
+
+    /// Stores the body's results at the points; `sum`: of the reductions that it reads.
+    void store_results(const std::vector<Coords>& points, const ScalarBody& body, const std::vector<Mask>& masks,
+                       const SumAt& sum) {
+        const std::optional<ByteResult> bytes = packed_results(body, masks);
+        if (!bytes) {
+            for (size_t i = 0; i < points.size(); ++i)
+                store(points[i], evaluate(body, masks, body.root(), points[i], sum(i)));
+            return;
+        }
+        for (size_t first = 0; first < points.size(); first += kPackedVectors) {
+            std::vector<llvm::Value*> reals;
+            for (size_t i = first; i < std::min(first + kPackedVectors, points.size()); ++i)
+                reals.push_back(widen(evaluate(body, masks, bytes->real, points[i], sum(i))));
+            const std::vector<llvm::Value*> packed = emit_byte_results(b_, *bytes, reals, job_.vector_bits);
+            for (size_t k = 0; k < packed.size(); ++k) store(points[first + k], {packed[k], true});
+        }
+    }
+
+    /// How the body's results become bytes, if they do so four vectors at a time.
+    std::optional<ByteResult> packed_results(const ScalarBody& body, const std::vector<Mask>& masks) const {
+        if (!has_vector_ || vector_reduces_ || job_.vector_bits < 256 || lanes_ * 32 != job_.vector_bits)
+            return std::nullopt;
+        std::optional<ByteResult> bytes = byte_result(body);
+        const bool looks_up = job_.byte_permutations && job_.vector_bits == 512;
+        if (!bytes || !on_vector(masks[bytes->real.index()]) || (!bytes->table.empty() && !looks_up))
+            return std::nullopt;
+        return bytes;
     }
 
     /// Returns the axis along which a loop applies the epilogue to the tile (EpilogueLoop); none: it is unrolled.
@@ -445,9 +481,9 @@ class StageEmitter : public StageMatrix {
                             b_.CreateAdd(number, b_.getInt64(k < sums.first.size() ? sums.first[k] : k)));
     }
 
-    /// Calls finish_one(p, sum) for all sums of the tile, in a loop along the axis.
+    /// Calls finish(points, sum) for all sums of the tile, in a loop along the axis.
     void finish_in_loop(size_t along, const std::vector<Coords>& tile, const std::vector<Val>& done,
-                        const std::function<void(const Coords&, const Val&)>& finish_one) {
+                        const std::function<void(const std::vector<Coords>&, const SumAt&)>& finish) {
         llvm::Type* type = done[0].v->getType();
         const int64_t steps = regs_[along];
         const SumsInMemory sums = sums_in_memory(along, tile, done);
@@ -470,8 +506,7 @@ class StageEmitter : public StageMatrix {
                 bind_axis(along, b_.CreateNSWAdd(std::get<3>(saved), step));
                 forget();
                 const std::vector<Coords> now = points(false);
-                for (size_t k = 0; k < now.size(); ++k)
-                    finish_one(now[k], {b_.CreateLoad(type, sum_at(type, sums, step, k)), true});
+                finish(now, [&](size_t k) { return Val{b_.CreateLoad(type, sum_at(type, sums, step, k)), true}; });
                 forget();
             },
             "finish");

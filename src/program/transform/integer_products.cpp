@@ -9,6 +9,7 @@
 
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
+#include "program/transform/bordered.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/inline.h"
 #include "program/transform/requantised.h"
@@ -36,6 +37,8 @@ struct Quantised {
     ZeroPoint zero;
     std::optional<Access> scale;
     float factor = 1;  ///< of the scale
+    /// Where the conditions of `q` do not hold it is `zero`, which is computed: with_border() comes first.
+    bool has_border = false;
 };
 
 /// An expression over some axes of a contraction, which are renumbered.
@@ -216,10 +219,24 @@ class Rewriter {
 
     std::optional<Quantised> padded(Quantised x, const Access& read) const {
         if (read.valid.empty()) return x;
-        if (!x.q.valid.empty() || x.zero.read) return std::nullopt;
+        if (!x.q.valid.empty()) return std::nullopt;
         x.q.valid = read.valid;
         x.q.fill = static_cast<double>(x.zero.offset);
+        x.has_border = x.zero.read.has_value();
         return x;
+    }
+
+    /// Gives the tensor of such a factor the border, so that its reads have no conditions. False: it cannot have one.
+    bool with_border(const Primitive& q, Quantised& x) {
+        if (!x.has_border) return true;
+        auto made = x.zero.offset == 0 ? bordered(p_, *q.expr(), x.q, *x.zero.read) : std::nullopt;
+        if (!made) return false;
+        const std::vector<Expr> shape = made->tensor.extents;
+        const DType t = stored(x.q);
+        x.q = std::move(made->read);
+        x.q.value = add(q, "bordered", t, shape, std::move(made->tensor));
+        x.has_border = false;
+        return true;
     }
 
     /// Whether all of them are the same at every point of the sum.
@@ -248,17 +265,102 @@ class Rewriter {
         if (!c || !c->reads_two() || (c->type != DType::F32 && c->type != DType::I32)) return false;
         if (!e->epilogue.empty() || !e->output_index.empty() || p_.values[q.outputs[0]].dtype != c->type) return false;
         const ContractionAxes all = axes(*e, *c);
-        if (keep_weights_of_one_row(q, *c, all) || sum_floats_of_bytes(q, *c, all)) return true;
+        if (keep_weights_of_one_row(q, *c, all) || sum_row_in_blocks(q, *c, all) || sum_floats_of_bytes(q, *c, all))
+            return true;
         // Sums without reuse along rows and columns (depthwise convolutions) do not run on dot products.
         if (all.rows.empty() || all.columns.empty() || !all.one_sided.empty()) return false;
         auto first = factor(*e, *c->factors[0].slot), second = factor(*e, *c->factors[1].slot);
         if (!first || !second || !fixed_along_sum(*e, *first) || !fixed_along_sum(*e, *second)) return false;
         const auto count = terms(*e);
         if (!count || (c->type == DType::F32 && *count * kLargest > INT32_MAX)) return false;
+        if (!with_border(q, *first) || !with_border(q, *second)) return false;
         ++report_.products;
         of_both_types(q, *first, *second);
         emit(q, *first, *second, *count);
         return true;
+    }
+
+    /// The constant factor, bytes without a zero point, of a product with one row of the other factor.
+    std::optional<Quantised> weights_of_one_row(const TensorExpr& e, const Contraction& c,
+                                                const ContractionAxes& all) const {
+        const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
+        if (!all.batch.empty() || !all.one_sided.empty()) return std::nullopt;
+        const std::vector<size_t>& rows = first ? all.columns : all.rows;
+        if (std::any_of(rows.begin(), rows.end(), [&](size_t a) { return !e.extents[a].is_constant(1); }))
+            return std::nullopt;
+        auto weights = factor(e, *c.factors[first ? 0 : 1].slot);
+        if (!weights || !is_constant(*weights) || !weights->zero.is_zero() || !fixed_along_sum(e, *weights) ||
+            !weights->q.valid.empty())
+            return std::nullopt;
+        return weights;
+    }
+
+    /// A product of integers that reads every weight once. Its sum is computed in floats in blocks that they represent
+    /// exactly, of up to 512 products of a 9-bit number and a byte:
+    ///     y[n] = sum(k < 1280) i32(x[k]) * i32(w[k,n])
+    ///  -> f[k] = f32(i32(x[k])),  r[n,b] = sum(k < 320) f[320 * b + k] * f32(w[320 * b + k,n]),  y[n] = sum(b)
+    ///  i32(r[n,b])
+    bool sum_row_in_blocks(const Primitive& q, const Contraction& c, const ContractionAxes& all) {
+        constexpr int64_t kLongest = (int64_t{1} << 24) / (255 * kHalf);
+        const TensorExpr& e = *q.expr();
+        if (c.type != DType::I32) return false;
+        const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
+        const auto weights = weights_of_one_row(e, c, all);
+        const Access& data = e.accesses[*c.factors[first ? 1 : 0].slot];
+        const auto bytes = weights ? factor(e, *c.factors[first ? 1 : 0].slot) : std::nullopt;
+        const auto count = terms(e);
+        if (!bytes || !count || !data.valid.empty() || p_.values[weights->q.value].dtype != DType::I8) return false;
+        int64_t blocks = (*count + kLongest - 1) / kLongest;
+        while (*count % blocks != 0) ++blocks;
+        std::vector<Expr> renamed;  // of the axes: the one that is summed becomes block and position
+        for (size_t a = 0; a < e.extents.size(); ++a)
+            renamed.push_back(a < e.spatial                 ? axis(a)
+                              : e.extents[a].is_constant(1) ? Expr(0)
+                              : e.extents[a].is_constant(*count)
+                                  ? axis(e.spatial) * (*count / blocks) + axis(e.spatial + 1)
+                                  : Expr());
+        const auto split = std::count_if(e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial), e.extents.end(),
+                                         [](const Expr& n) { return !n.is_constant(1); });
+        if (split > 1 || *count / blocks < 16) return false;
+        ++report_.products;
+        Access floats = data;
+        floats.value = as_floats(q, data.value);
+        TensorExpr product = sum_over(e, {std::move(floats), weights->q});
+        ScalarBody& b = product.body;
+        b.set_root(
+            b.binary(ScalarOp::Mul, b.access(0, DType::F32), b.cast(DType::F32, b.access(1, stored(weights->q)))));
+        if (blocks == 1) {
+            scale_sum(q, std::move(product), {}, {}, {});
+            return true;
+        }
+        product.extents = spatial_shape(e);
+        product.extents.emplace_back(blocks);
+        const std::vector<Expr> shape = product.extents;
+        product.extents.emplace_back(*count / blocks);
+        product.spatial = shape.size();
+        for (Access& a : product.accesses)
+            for (Expr& i : a.index) i = substitute_axes(i, renamed);
+        Access part{add(q, "of_bytes", DType::F32, shape, std::move(product)), {}, {}, 0};
+        for (size_t d = 0; d < shape.size(); ++d) part.index.push_back(axis(d));
+        TensorExpr sum = sum_over(e, {std::move(part)});
+        sum.extents = shape;
+        sum.body.set_root(sum.body.cast(DType::I32, sum.body.access(0, DType::F32)));
+        Primitive last = q;
+        last.kind = std::move(sum);
+        all_.push_back(std::move(last));
+        return true;
+    }
+
+    /// A value of 32-bit integers as floats.
+    ValueId as_floats(const Primitive& q, ValueId v) {
+        TensorExpr e;
+        e.extents = p_.values[v].shape;
+        e.spatial = e.extents.size();
+        e.accesses = {{v, {}, {}, 0}};
+        for (size_t d = 0; d < e.spatial; ++d) e.accesses[0].index.push_back(axis(d));
+        e.body.set_root(e.body.cast(DType::F32, e.body.access(0, p_.values[v].dtype)));
+        const std::vector<Expr> shape = e.extents;
+        return add(q, "floats", DType::F32, shape, std::move(e));
     }
 
     /// A product that reads every weight once takes the time of reading them: they stay bytes, and the other factor
@@ -267,13 +369,9 @@ class Rewriter {
     bool keep_weights_of_one_row(const Primitive& q, const Contraction& c, const ContractionAxes& all) {
         const TensorExpr& e = *q.expr();
         const bool first = constant_.count(e.accesses[*c.factors[0].slot].value) != 0;
-        if (c.type != DType::F32 || !all.batch.empty() || !all.one_sided.empty()) return false;
-        const std::vector<size_t>& rows = first ? all.columns : all.rows;
-        if (std::any_of(rows.begin(), rows.end(), [&](size_t a) { return !e.extents[a].is_constant(1); })) return false;
-        const auto weights = factor(e, *c.factors[first ? 0 : 1].slot);
-        if (!weights || !is_constant(*weights) || !weights->zero.is_zero() || !fixed_along_sum(e, *weights) ||
-            !weights->q.valid.empty())
-            return false;
+        if (c.type != DType::F32) return false;
+        const auto weights = weights_of_one_row(e, c, all);
+        if (!weights) return false;
         ++report_.products;
         TensorExpr product = sum_over(e, {e.accesses[*c.factors[first ? 1 : 0].slot], weights->q});
         ScalarBody& b = product.body;
@@ -293,14 +391,14 @@ class Rewriter {
         const bool depthwise = !all.batch.empty() && (first ? all.rows : all.columns).empty() &&
                                !(first ? all.columns : all.rows).empty() && all.one_sided.empty();
         if (!depthwise) return false;
-        const auto data = factor(e, *c.factors[first ? 1 : 0].slot),
-                   weights = factor(e, *c.factors[first ? 0 : 1].slot);
-        if (!data || !weights || is_constant(*data) || !is_constant(*weights) || data->zero.read ||
-            weights->zero.read || !weights->q.valid.empty() || !fixed_along_sum(e, *data) ||
-            !fixed_along_sum(e, *weights))
+        auto data = factor(e, *c.factors[first ? 1 : 0].slot);
+        const auto weights = factor(e, *c.factors[first ? 0 : 1].slot);
+        if (!data || !weights || is_constant(*data) || !is_constant(*weights) ||
+            (data->zero.read && index_moves(*data->zero.read)) || weights->zero.read || !weights->q.valid.empty() ||
+            !fixed_along_sum(e, *data) || !fixed_along_sum(e, *weights))
             return false;
         const auto count = terms(e);
-        if (!count || *count * kLargest >= (int64_t{1} << 24)) return false;
+        if (!count || *count * kLargest >= (int64_t{1} << 24) || !with_border(q, *data)) return false;
         ++report_.products;
         const std::vector<Expr> shape = p_.values[weights->q.value].shape;
         TensorExpr floats;
@@ -321,14 +419,18 @@ class Rewriter {
             r.reduce(e);
             TensorExpr& sum = r.expr();
             const ScalarId term = sum.body.access(r.read(v), DType::F32);
-            sum.body.set_root(sum.body.binary(ScalarOp::Mul, term,
-                                              sum.body.constant(DType::F32, static_cast<double>(data->zero.offset))));
+            const double zero = data->zero.read ? 1 : static_cast<double>(data->zero.offset);
+            sum.body.set_root(sum.body.binary(ScalarOp::Mul, term, sum.body.constant(DType::F32, zero)));
             std::vector<Expr> rows = spatial_shape(sum);
             correction =
                 Access{add(q, "sums_of_weights", DType::F32, std::move(rows), std::move(sum)), r.index(), {}, 0};
         }
         scale_sum(q, std::move(product), correction, *data, *weights);
         return true;
+    }
+
+    static bool index_moves(const Access& a) {
+        return !std::all_of(a.index.begin(), a.index.end(), [](Expr i) { return i.is_constant(); });
     }
 
     static std::vector<Expr> spatial_shape(const TensorExpr& e) {
@@ -357,7 +459,13 @@ class Rewriter {
         ScalarId total = end.body.access(0, DType::F32);
         if (correction) {
             end.accesses.push_back(*correction);
-            total = end.body.binary(ScalarOp::Sub, total, end.body.access(1, DType::F32));
+            ScalarId part = end.body.access(1, DType::F32);
+            if (first.zero.read) {  // computed: the correction is a sum of weights
+                end.accesses.push_back(*first.zero.read);
+                part = end.body.binary(ScalarOp::Mul, part,
+                                       end.body.cast(DType::F32, end.body.access(2, stored(*first.zero.read))));
+            }
+            total = end.body.binary(ScalarOp::Sub, total, part);
         }
         const bool integers = p_.values[q.outputs[0]].dtype == DType::I32;
         end.body.set_root(integers ? end.body.cast(DType::I32, total) : times_scales(end, total, scale, first, second));

@@ -146,9 +146,11 @@ std::string padded(const std::string& zero) {
                        zero);
 }
 
-TEST(IntegerProducts, PadWithTheZeroPointIfItIsANumber) {
+TEST(IntegerProducts, PadWithTheZeroPoint) {
     EXPECT_THAT(expect(padded("10:i32"), 1, 0), HasSubstr("else 10"));
-    expect(padded("i32(@1)"), 0, 0);  // an input
+    const std::string computed = expect(padded("i32(@1)"), 1, 0);  // an input
+    EXPECT_THAT(computed, HasSubstr("select(ge("));
+    EXPECT_THAT(computed, HasSubstr("mul(i32(@0), i32(@1))"));
 }
 
 /// Quantised, dequantised, transposed and quantised again.
@@ -218,6 +220,28 @@ TEST(IntegerProducts, KeepWeightsThatAreReadOnceAsBytes) {
     expect(product(2), 0, 0);
 }
 
+/// A product of integers of one row: u8 minus 10, times i8.
+std::string integers_of_one_row(int k) {
+    return fmt::format(R"TW(  input x: u8[1, {0}]
+  input w: i8[{0}, 16]
+  xc: i32[1, {0}] = [1, {0}] sub(i32(@0), 10:i32) where @0 = x[i0, i1]  ; xc Op
+  wc: i32[{0}, 16] = [{0}, 16] i32(@0) where @0 = w[i0, i1]  ; wc Op
+  y: i32[1, 16] = [1, 16] sum(i2 < {0}) mul(@0, @1) where @0 = xc[0, i2], @1 = wc[i2, i1]  ; y Op
+  output y
+)TW",
+                       k);
+}
+
+TEST(IntegerProducts, OfOneRowSumFloatsInBlocksThatAreExact) {
+    EXPECT_THAT(expect(integers_of_one_row(512), 1, 0), HasSubstr("sum(i2 < 512) mul(@0, f32(@1))"));
+    const std::string text = expect(integers_of_one_row(1280), 1, 0);
+    EXPECT_THAT(text, HasSubstr("y/of_bytes: f32[1, 16, 4] = [1, 16, 4] sum(i3 < 320) mul(@0, f32(@1))"));
+    EXPECT_THAT(text, HasSubstr("@1 = w[320*i2 + i3, i1]"));
+    EXPECT_THAT(text, HasSubstr("sum(i2 < 4) i32(@0)"));
+    expect(integers_of_one_row(1283), 0, 0);  // a prime number has no blocks
+    expect(integers_of_one_row(8), 0, 0);
+}
+
 TEST(IntegerProducts, LeaveDifferencesFromLargeNumbers) {
     expect(dequantised("u8", "255:i32"), 1, 0, 1e-6);
     expect(dequantised("u8", "1000000:i32"), 0, 0);
@@ -251,6 +275,20 @@ TEST(IntegerProducts, OfIntegerDepthwiseConvolutionsSumFloatsToo) {
 )TW",
                        1, 0),
                 HasSubstr("i32(sub(@0, @1))"));
+}
+
+TEST(IntegerProducts, OfDepthwiseConvolutionsMayHaveComputedZeroPoints) {
+    const std::string text = expect(R"TW(  input x: u8[4, 9, 9]
+  input cz: u8[]
+  input w: i8[4, 3, 3]
+  xc: i32[4, 9, 9] = [4, 9, 9] sub(i32(@0), i32(@1)) where @0 = x[i0, i1, i2], @1 = cz[]  ; xc Op
+  wc: i32[4, 3, 3] = [4, 3, 3] i32(@0) where @0 = w[i0, i1, i2]  ; wc Op
+  y: i32[4, 9, 9] = [4, 9, 9] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = xc[i0, i1 + i3 - 1, i2 + i4 - 1] when i1 + i3 - 1 >= 0 and -i1 - i3 + 9 >= 0 and i2 + i4 - 1 >= 0 and -i2 - i4 + 9 >= 0 else 0, @1 = wc[i0, i3, i4]  ; y Op
+  output y
+)TW",
+                                    1, 0);
+    EXPECT_THAT(text, HasSubstr("u8[4, 11, 11]"));
+    EXPECT_THAT(text, HasSubstr("i32(sub(@0, mul(@1, f32(@2))))"));
 }
 
 TEST(IntegerProducts, LeaveScalesAlongTheSum) {

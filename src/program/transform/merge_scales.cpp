@@ -102,7 +102,7 @@ class BodyRewriter {
             case ScalarOp::Cast:
                 return n.dtype == DType::F32 && !is_float(from_[n.a].dtype);
             case ScalarOp::Mul:
-                return (is_factor(n.b, by) && is_linear(n.a, 1)) || (is_factor(n.a, by) && is_linear(n.b, 1));
+                return scaled_operand(n, by).has_value();
             case ScalarOp::Add:
             case ScalarOp::Sub:
             case ScalarOp::Max:
@@ -111,6 +111,16 @@ class BodyRewriter {
             default:
                 return false;
         }
+    }
+
+    /// Which operand of a product takes the scale: a factor, or else the integers, whatever they are multiplied by.
+    std::optional<bool> scaled_operand(const ScalarNode& product, double by) const {
+        if (is_factor(product.b, by) && is_linear(product.a, 1)) return true;
+        if (is_factor(product.a, by) && is_linear(product.b, 1)) return false;
+        for (const bool second : {false, true})
+            if (const ScalarId id = second ? product.b : product.a; has_sum_or_integers(id) && is_linear(id, by))
+                return second;
+        return std::nullopt;
     }
 
     bool has_sum_or_integers(ScalarId id) const {
@@ -132,9 +142,13 @@ class BodyRewriter {
             return out_.access(static_cast<uint32_t>(e_.accesses.size() - 1), DType::F32);
         }
         if (n.op == ScalarOp::Cast || n.op == ScalarOp::Acc) return out_.binary(ScalarOp::Mul, copy(id), number(by));
-        const bool product = n.op == ScalarOp::Mul, second = product && is_factor(n.b, by) && is_linear(n.a, 1);
-        const ScalarId a = product && second ? copy(n.a) : scaled(n.a, by);
-        const ScalarId b = product && !second ? copy(n.b) : scaled(n.b, by);
+        if (n.op == ScalarOp::Mul) {
+            const bool second = *scaled_operand(n, by);
+            const ScalarId a = second ? copy(n.a) : scaled(n.a, by);
+            const ScalarId b = second ? scaled(n.b, by) : copy(n.b);
+            return out_.binary(n.op, a, b);
+        }
+        const ScalarId a = scaled(n.a, by), b = scaled(n.b, by);
         return out_.binary(n.op, a, b);
     }
 

@@ -9,6 +9,7 @@ namespace tilewright {
 /// function's factors, which are constants:
 ///
 ///     u8(round(((i * 0.5 * s[n]) + b[n]) / 0.25))   ->   u8(round(i * (2 s)[n] + (4 b)[n]))
+///     u8(round((g[n] * (i * 0.5)) / 0.25))          ->   u8(round(g[n] * (i * 2)))            g: any numbers
 ///
 /// and a quantisation that is dequantised in the same body stays a float:
 ///

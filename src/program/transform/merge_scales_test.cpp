@@ -90,8 +90,18 @@ TEST(MergeScales, DividesTheFactorsOfASumOfFloats) {
     EXPECT_LE(difference(p, merge_scales(p)), 1);
 }
 
+TEST(MergeScales, DividesTheIntegersThatAnyNumberMultiplies) {
+    const Program p = parsed(R"TW(  input x: f32[100]
+  input r: u8[100]
+  y: u8[100] = [100] u8(round(div(mul(@0, mul(f32(sub(i32(@1), 3:i32)), 0.5)), 2.0))) where @0 = x[i0], @1 = r[i0]  ; y Op
+  output y
+)TW");
+    EXPECT_THAT(print(merge_scales(p)), HasSubstr("u8(round(mul(@0, mul(f32(sub(i32(@1), 3:i32)), 0.25))))"));
+    EXPECT_LE(difference(p, merge_scales(p)), 1);
+}
+
 TEST(MergeScales, LeaveOtherDivisions) {
-    for (const char* body : {"u8(round(div(@0, 0.7f)))", "u8(round(div(mul(f32(@1), @0), 0.7f)))",
+    for (const char* body : {"u8(round(div(@0, 0.7f)))", "u8(round(div(mul(@0, @0), 0.7f)))",
                              "u8(div(mul(f32(@1), 0.3f), 0.7f))", "u8(round(div(mul(f32(@1), 0.3f), f32(@1))))"}) {
         const Program p = parsed(std::string("  input x: f32[8]\n  input r: u8[8]\n  y: u8[8] = [8] ") + body +
                                  " where @0 = x[i0], @1 = r[i0]  ; y Op\n  output y\n");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/analysis/access.h"
+#include "program/analysis/rounded.h"
 #include "program/transform/inline.h"
 #include "program/transform/tidy.h"
 
@@ -23,15 +24,10 @@ class Requantisation {
     Requantisation(const Program& program, const TensorExpr& e) : p_(program), e_(e), b_(e.body) {}
 
     std::optional<uint32_t> match(DType to) const {
-        if (!is(b_.root(), ScalarOp::Cast) || b_.dtype() != to) return std::nullopt;
-        ScalarId rounded = b_[b_.root()].a;
-        std::optional<ScalarId> zero;
-        if (is(rounded, ScalarOp::Add)) {
-            zero = b_[rounded].b;
-            rounded = b_[rounded].a;
-        }
-        if (!is(rounded, ScalarOp::RoundEven) || !is(b_[rounded].a, ScalarOp::Div)) return std::nullopt;
-        const ScalarNode& ratio = b_[b_[rounded].a];
+        const auto byte = rounded_byte(b_, b_.root());
+        if (!byte || b_.dtype() != to || !is(byte->real, ScalarOp::Div)) return std::nullopt;
+        const std::optional<ScalarId>& zero = byte->zero;
+        const ScalarNode& ratio = b_[byte->real];
         if (ratio.dtype != DType::F32 || !is(ratio.a, ScalarOp::Mul)) return std::nullopt;
         const ScalarNode& real = b_[ratio.a];
         for (const auto& [integer, scale] : {std::pair(real.a, real.b), std::pair(real.b, real.a)})

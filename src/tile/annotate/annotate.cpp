@@ -32,6 +32,7 @@ std::vector<std::vector<Expr>> cuts_at(const StageSite& s, const std::optional<s
     q.ranges = &ranges;
     for (size_t a = 0; a < e.spatial; ++a)
         q.may_cut.push_back((!s.vector_axis(a) || s.axes[a].full) && !in_blocks(e, a) &&
+                            !(s.has_vector() && !s.vector_reduces() && between_lanes(e, *s.micro->vector_axis, a)) &&
                             (!only || std::find(only->begin(), only->end(), a) != only->end()));
     for (const OperandSite& operand : s.operands) q.checked.push_back(operand.checked);
     for (size_t a = 0; a < e.extents.size(); ++a)
