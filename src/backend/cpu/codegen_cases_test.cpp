@@ -76,6 +76,19 @@ compute 0 vector n lanes 8 matrix i8 dot [m n k] registers [m=4 n=16 k=4] order 
     EXPECT_THAT(print_llvm(t, avx2()), HasSubstr("avx2.pmadd.wd"));
 }
 
+TEST(CodegenSums, of_bytes_times_a_number_have_all_lanes) {
+    const TileProgram t = schedule_cases::kernel(R"TW(program sums {
+  input x: u8[9, 16]
+  y: i32[9] = [9] sum(i1 < 16) mul(i32(@0), -9:i32) where @0 = x[i0, i1]  ; y ""
+  output y
+})TW",
+                                                 R"TW(axes m="9" k="16"
+stage 0 over [m k]
+compute 0 vector k lanes 16 registers [k=16] order [m k] padding partition)TW");
+    for (const Target& isa : isas())
+        EXPECT_EQ(disagreement(t, schedule_cases::whole_numbers(t.stages, {}), 0, isa), "") << to_string(isa.isa);
+}
+
 TEST(CodegenDotProducts, of_f16_are_one_instruction_for_32_products) {
     const TileProgram t = schedule_cases::kernel(schedule_cases::paired_product("16", 32, 128, 32, "f32", "f16"), R"TW(
 axes m="16" n="32" k="128"
