@@ -23,6 +23,9 @@ bool symbols_only(Expr e);
 /// empty and the quotient is never evaluated.
 bool never_zero(Expr b);
 
+/// Between the name of a size and its step in the name of a symbol: "height/32". No name of a model has it.
+inline constexpr char kPerStep = '/';
+
 /// a + b and a * b; ModelError where the result exceeds 64 bits.
 int64_t checked_add(int64_t a, int64_t b);
 int64_t checked_mul(int64_t a, int64_t b);

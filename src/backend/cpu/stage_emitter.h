@@ -64,7 +64,7 @@ struct StageJob {
     bool emulated_dots = false;         ///< dot products of bf16 are multiply-adds (dot_unit.h)
     bool emulated_f16 = false;          ///< those of f16 are multiply-adds in f32, and rounded
     ByteDots byte_dots = ByteDots::Emulated;
-    bool byte_permutations = false;     ///< an instruction reads 128 bytes at 64 positions (AVX512_VBMI)
+    bool byte_permutations = false;  ///< an instruction reads 128 bytes at 64 positions (AVX512_VBMI)
 };
 
 /// Emits the stage at the builder's insertion point and leaves the builder after it. `vars` holds bindings of symbols,

@@ -408,10 +408,11 @@ void add_target_options(CLI::App& command, ModelOptions& o) {
 
 void add_precision_option(CLI::App& command, ModelOptions& o) {
     command
-        .add_option("--precision", o.precision,
-                    "precision to which f32 operands of products may be rounded, on matrix instructions: f32 (exact; "
-                    "default), f32-fast (AMX: 16 bits), tf32 (GPUs), f16 (also AVX512_FP16), bf16 (also AMX, "
-                    "AVX512_BF16), or auto (CPUs: bf16 or f16 where it is estimated to be no slower, within --max-error)")
+        .add_option(
+            "--precision", o.precision,
+            "precision to which f32 operands of products may be rounded, on matrix instructions: f32 (exact; "
+            "default), f32-fast (AMX: 16 bits), tf32 (GPUs), f16 (also AVX512_FP16), bf16 (also AMX, "
+            "AVX512_BF16), or auto (CPUs: bf16 or f16 where it is estimated to be no slower, within --max-error)")
         ->check(CLI::IsMember({"f32", "f32-fast", "tf32", "f16", "bf16", "auto"}));
     command
         .add_option(
