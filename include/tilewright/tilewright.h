@@ -212,8 +212,8 @@ typedef struct tilewright_options {
     int32_t precision;                /* TILEWRIGHT_..._PRODUCTS */
     size_t range_count; /* declares ranges of named dimensions of inputs, which stay dynamic: range_names[i] has the
                            sizes ranges[i], such as "1..512", "1..512:8,64,128@3" (sizes for which kernels are
-                           made, with weights behind '@') or "1.." (no upper end). A run with a size outside is an
-                           error. Undeclared dimensions have any size */
+                           made, with weights behind '@'), "1.." (no upper end) or "32..512/32" (multiples of 32). A
+                           run with another size is an error. Undeclared dimensions have any size */
     const char* const* range_names;
     const char* const* ranges;
     int32_t kv_cache; /* not 0: inputs that an output extends, such as past keys and values of a decoder, can stay in a

@@ -270,6 +270,12 @@ class Errors(unittest.TestCase):
             with self.subTest(dims=dims), self.assertRaises(tw.Error) as caught:
                 session(np.ones((9, 3), np.float32), np.ones((9, 3), np.float32))
             self.assertIn("dimension N = 9, and the model is compiled for 1 to 4", str(caught.exception))
+        session = tw.compile(models.sum_and_relu(), dims={"N": "4..16/4"})
+        self.assertEqual(session.get_inputs()[0].shape[0], "N")
+        session(np.ones((12, 3), np.float32), np.ones((12, 3), np.float32))
+        with self.assertRaises(tw.Error) as caught:
+            session(np.ones((9, 3), np.float32), np.ones((9, 3), np.float32))
+        self.assertIn("which the model is compiled for in steps of 4", str(caught.exception))
         self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), dims={"N": range(1, 4)}))
         self.error(tw.InvalidArgument, lambda: tw.compile(models.sum_and_relu(), dims={"N": (4, 1)}))
 
