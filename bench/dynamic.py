@@ -5,9 +5,9 @@
   venv/bin/python bench/dynamic.py MODEL[:NAME=RANGE,...]... [--threads 1 2] [--shapes 20] [--library FILE]
 
 MODEL is an ONNX file. NAME=RANGE declares the range of a dimension (seq=1..512, or height=32..640/32 of multiples of 32),
-NAME=SIZE a size that all shapes have; other dynamic dimensions stay undeclared and go to 128 (to 4 where they are the first
-of all inputs). Shapes are 1, primes, powers of two and their
-neighbours (or as many steps), up to the largest, in a random order; with several dimensions each is drawn.
+NAME=SIZE a size that all shapes have; other dynamic dimensions stay undeclared and go to 128 (to 4 where they are the
+first of all inputs). Shapes are 1, primes, powers of two and their neighbours (or as many steps), up to the largest, in a
+random order; with several dimensions each is drawn.
 A line has the latency of the model compiled once, of the one compiled for the shape, and of ONNX Runtime, medians in
 turns, the loss against the second, the ratio over the third, and the first run of the shape over its second. The error
 is that of the outputs against ONNX Runtime's. At the end: means, the worst, and the counters of the session.

@@ -51,8 +51,8 @@ def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
 
     Options: threads, dims (by named dimension: a size that fixes it; or the range in which it stays dynamic, (least,
     most), (least, most, samples), "1..512:8,64,128@3" or "32..512/32" of multiples of 32), isa ('avx2',
-    'avx512-bf16', ...: `tilewright run --help` lists them), numerics ('default', 'strict', 'fast'), precision ('f32', 'bf16' for products on AMX or AVX512_BF16, 'f16' on
-    AVX512_FP16, 'auto'), keep_f32 (patterns of names of nodes and tensors whose products stay in f32), max_error (of
+    'avx512-bf16', ...: `tilewright run --help` lists them), numerics ('default', 'strict', 'fast'), precision ('f32',
+    'bf16' for products on AMX or AVX512_BF16, 'f16' on AVX512_FP16, 'auto'), keep_f32 (patterns of names of nodes and tensors whose products stay in f32), max_error (of
     bf16 and f16, relative to each output's largest magnitude), keep_subnormals, check_values, kv_cache (decoders: see
     InferenceSession.new_kv_cache), orchestrate ('greedy', 'optimal'), measure, measure_seconds, tuned (True: use the
     plan of a tuning), layouts ('rule', 'none', 'joint' with loops), layout_seconds (for measurements of 'joint'),

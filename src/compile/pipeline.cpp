@@ -302,7 +302,7 @@ void append_in_place(State& s) {
         throw OptionError(
             "the model has no input that an output extends: nothing for a KV cache",
             "compile it without a KV cache; an output extends an input where it is Concat(input, ...), and "
-            "the input's dimension there is dynamic");
+            "the input's dimension there is dynamic, without steps");
 }
 
 RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules);

@@ -262,7 +262,8 @@ TEST(Pipeline, SelectsKernelsOfACpuInAnyPrecision) {
             SCOPED_TRACE(fmt::format("{} {}", m.name, to_string(precision)));
             PipelineOptions o = on_two_threads();
             o.passes.verify_each = true;
-            o.compile.machine = precision == Precision::F16 ? test::target_with_f16() : test::target_with_tiles();
+            o.compile.machine =
+                precision == Precision::F16 ? test::target_with_f16() : test::target_with_tiles(VectorIsa::avx2);
             o.compile.precision = precision;
             o.compile.optimal.profile = Profile::None;
             const auto error = [&](const Compilation& c) {

@@ -26,8 +26,8 @@ std::optional<GpuPartCandidates> part_candidates(
 
 /// The parts as one plan, for these sizes. `libraries`: what computes each part of a library, in order. What lies
 /// between parts is in the plan's workspace, packed by lifetimes with the workspaces of the parts; what parts make of
-/// constants is in its prepared memory. Throws RuntimeError
-/// where a generated part needs memory of its own across launches.
+/// constants is in its prepared memory. Throws RuntimeError where a generated part needs memory of its own across
+/// launches.
 std::shared_ptr<const cuda::LibraryPlan> plan_of_parts(
     const LibraryParts& parts, const Bindings& sizes,
     const std::vector<std::shared_ptr<const cuda::LibraryPlan>>& libraries, const GeneratedKernels& generated);

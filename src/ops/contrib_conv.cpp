@@ -55,15 +55,7 @@ void fused_conv(NodeContext& c) { c.out(0, finished(c, biased_convolution(c, c.i
 
 /// x [n, spatial..., c]; weights as in Conv.
 void nhwc_fused_conv(NodeContext& c) {
-    const auto rank = static_cast<int64_t>(c.rank(0));
-    c.require(rank >= 3,
-              fmt::format("an input of rank 3 or more is expected, and its shape is {}", to_string(c.shape(0))));
-    std::vector<int64_t> to_first = {0, rank - 1}, to_last = {0};
-    for (int64_t k = 1; k + 1 < rank; ++k) to_first.push_back(k);
-    for (int64_t k = 2; k < rank; ++k) to_last.push_back(k);
-    to_last.push_back(1);
-    const ValueId y = biased_convolution(c, c.b.transpose(c.in(0), to_first));
-    c.out(0, finished(c, c.b.transpose(y, to_last)));
+    c.out(0, finished(c, channels_last(c, biased_convolution(c, channels_first(c, c.in(0))))));
 }
 
 }  // namespace

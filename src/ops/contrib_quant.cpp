@@ -7,6 +7,7 @@
 // middle between two quanta, the other quantum may result.
 
 #include "base/error.h"
+#include "ops/conv.h"
 #include "ops/families.h"
 #include "ops/pool.h"
 #include "ops/quantised.h"
@@ -133,17 +134,9 @@ void q_linear_softmax(NodeContext& c) {
 /// With channels_last the input is [n, spatial..., c].
 void q_linear_pool(NodeContext& c, ValueId (*pool)(NodeContext&, ValueId)) {
     const bool last = c.node.attr_int("channels_last", 0) != 0;
-    const auto rank = static_cast<int64_t>(c.rank(0));
-    c.require(rank >= 3,
+    c.require(c.rank(0) >= 3,
               fmt::format("an input of rank 3 or more is expected, and its shape is {}", to_string(c.shape(0))));
-    std::vector<int64_t> to_first = {0, rank - 1}, to_last = {0};
-    for (int64_t k = 1; k + 1 < rank; ++k) to_first.push_back(k);
-    for (int64_t k = 2; k < rank; ++k) to_last.push_back(k);
-    to_last.push_back(1);
-    q_linear_unary(c, [&](ValueId x) {
-        const ValueId y = pool(c, last ? c.b.transpose(x, to_first) : x);
-        return last ? c.b.transpose(y, to_last) : y;
-    });
+    q_linear_unary(c, [&](ValueId x) { return last ? channels_last(c, pool(c, channels_first(c, x))) : pool(c, x); });
 }
 
 void q_linear_average_pool(NodeContext& c) { q_linear_pool(c, average_pool); }

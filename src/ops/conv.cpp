@@ -409,6 +409,22 @@ void causal_conv_with_state(NodeContext& c) {
 
 }  // namespace
 
+ValueId channels_first(NodeContext& c, ValueId x) {
+    const auto rank = static_cast<int64_t>(c.b.rank(x));
+    c.require(rank >= 3,
+              fmt::format("an input of rank 3 or more is expected, and its shape is {}", to_string(c.b.shape(x))));
+    std::vector<int64_t> order = {0, rank - 1};
+    for (int64_t k = 1; k + 1 < rank; ++k) order.push_back(k);
+    return c.b.transpose(x, order);
+}
+
+ValueId channels_last(NodeContext& c, ValueId y) {
+    std::vector<int64_t> order = {0};
+    for (int64_t k = 2; k < static_cast<int64_t>(c.b.rank(y)); ++k) order.push_back(k);
+    order.push_back(1);
+    return c.b.transpose(y, order);
+}
+
 ValueId convolution(NodeContext& c, ValueId input, ValueId weights) {
     const Dims x = c.b.shape(input), w = c.b.shape(weights);
     require_ranks(c, x, w);

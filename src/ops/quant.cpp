@@ -259,7 +259,7 @@ void conv_integer(NodeContext& c) {
 }
 
 /// Inputs: x, scale, zero point, w, scale, zero point (one each or one per channel), scale and zero point of the
-/// output, bias in 32 bits with the products' scale.
+/// output, bias in 32 bits with the products' scale. `data` [n, c, spatial...]: x, or x in another order.
 ValueId q_linear_convolution(NodeContext& c, ValueId data) {
     const size_t inside = c.rank(3) == 0 ? 0 : c.rank(3) - 1;
     const ValueId x = centred(c.b, data, zero_point(c, 2, 1)), w = centred(c.b, c.in(3), zero_point(c, 5, inside));
@@ -279,14 +279,7 @@ void q_linear_conv(NodeContext& c) { c.out(0, q_linear_convolution(c, c.in(0)));
 /// Of com.microsoft: with `channels_last` data and result are [n, spatial..., c].
 void contrib_q_linear_conv(NodeContext& c) {
     if (c.node.attr_int("channels_last", 0) == 0) return q_linear_conv(c);
-    const auto rank = static_cast<int64_t>(c.rank(0));
-    c.require(rank >= 3,
-              fmt::format("an input of rank 3 or more is expected, and its shape is {}", to_string(c.shape(0))));
-    std::vector<int64_t> to_first = {0, rank - 1}, to_last = {0};
-    for (int64_t k = 1; k + 1 < rank; ++k) to_first.push_back(k);
-    for (int64_t k = 2; k < rank; ++k) to_last.push_back(k);
-    to_last.push_back(1);
-    c.out(0, c.b.transpose(q_linear_convolution(c, c.b.transpose(c.in(0), to_first)), to_last));
+    c.out(0, channels_last(c, q_linear_convolution(c, channels_first(c, c.in(0)))));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
+#include "program/analysis/rounded.h"
 #include "program/analysis/scalar_cost.h"
 #include "program/analysis/sized.h"
 #include "program/transform/canonical.h"
@@ -207,8 +208,6 @@ struct Fuser {
                    (readers[wide].size() > 1 && reads_once(*e, wide));
         });
     }
-
-    static bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
 
     /// Whether the expression converts each of as many bytes by a few operations, so that several readers may do so:
     /// that costs less than to store and read four bytes for each.

@@ -17,8 +17,6 @@ namespace {
 constexpr size_t kBytes = 256;
 constexpr size_t kTableRegisters = 4, kTableRegisterBytes = kBytes / kTableRegisters;
 
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
-
 /// round(real) + zero, or round(real), saturated.
 std::optional<ByteResult> quantised(const ScalarBody& body, ScalarId id) {
     const auto byte = rounded_byte(body, id);

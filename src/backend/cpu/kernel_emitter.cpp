@@ -543,7 +543,7 @@ class KernelEmitter {
         std::vector<Expr> logical, box(buffer.box.begin(), buffer.box.end());
         for (size_t k = 0; k < box.size(); ++k) logical.push_back(axis(k));
         const Expr index = buffer.layout.is_identity() ? logical[d] : physical_index(buffer.layout, box, logical)[d];
-        const int64_t vector = target_.vector_bits / 8 / 4;
+        const int64_t vector = target_.vector_bits / 32;
         // The dimension itself, whole panels of it, or whole vectors of the only panel.
         for (size_t k = 0; k < box.size(); ++k) {
             int64_t unit = 1;

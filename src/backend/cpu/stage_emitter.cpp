@@ -656,7 +656,8 @@ class StageEmitter : public StageMatrix {
     }
 
     llvm::Value* across_lanes(llvm::Value* v) {
-        // LLVM 19 finds sums of bytes times a number behind halves of vectors as well, and adds a quarter of the lanes.
+        // Halves that are added in turns would be recognised by LLVM 19 as a sum of bytes, also where these are
+        // multiplied by a number: it then adds a quarter of the lanes.
         if (e_.reducer == Reducer::Sum && is_integer(acc_type_)) return b_.CreateAddReduce(v);
         for (int half = lanes_ / 2; half >= 1; half /= 2) {
             std::vector<int> low, high;

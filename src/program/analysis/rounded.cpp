@@ -4,7 +4,7 @@ namespace tilewright {
 
 std::optional<RoundedByte> rounded_byte(const ScalarBody& body, ScalarId node) {
     const ScalarNode& cast = body[node];
-    if (cast.op != ScalarOp::Cast || (cast.dtype != DType::U8 && cast.dtype != DType::I8)) return std::nullopt;
+    if (cast.op != ScalarOp::Cast || !is_byte(cast.dtype)) return std::nullopt;
     RoundedByte out;
     ScalarId rounded = cast.a;
     if (body[rounded].op == ScalarOp::Add) {

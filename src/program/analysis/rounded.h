@@ -7,6 +7,9 @@
 
 namespace tilewright {
 
+/// U8 or I8.
+inline bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
+
 /// round(real) + zero, saturated to an 8-bit type; `zero`, a node, may be missing.
 struct RoundedByte {
     ScalarId real;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "program/analysis/rounded.h"
 #include "program/analysis/scalar_cost.h"
 
 namespace tilewright {
@@ -12,8 +13,6 @@ namespace tilewright {
 namespace {
 
 constexpr double kLeastOperations = 24;  // a lookup takes the time of about 16
-
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
 
 class Tabulator {
   public:

@@ -9,6 +9,7 @@
 
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
+#include "program/analysis/rounded.h"
 #include "program/transform/bordered.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/inline.h"
@@ -21,8 +22,6 @@ namespace {
 constexpr int64_t kHalf = 128;
 constexpr int64_t kLargest = int64_t{255} * 255;  // of a product of differences
 constexpr int kMostInlined = 4;                   // dequantisation, and copies around it
-
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
 
 /// A number that is subtracted from a factor: `read` + `offset`, or `offset` alone.
 struct ZeroPoint {

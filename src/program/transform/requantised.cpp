@@ -15,8 +15,6 @@ namespace {
 
 constexpr int kMostInlined = 8;
 
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
-
 /// Returns q's access, its number, if the body quantises what it dequantises: cast(round(((q - zero) * scale) / scale)
 /// + zero).
 class Requantisation {
